@@ -1,0 +1,54 @@
+//! One error type: the operation, the path and the cause, as in
+//! `read /sys/block/sda/stat: No such device`.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// An operation on a path that failed.
+#[derive(Debug)]
+pub struct Error {
+    pub operation: &'static str,
+    pub path: PathBuf,
+    pub cause: io::Error,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub fn new(operation: &'static str, path: impl AsRef<Path>, cause: io::Error) -> Self {
+        Self {
+            operation,
+            path: path.as_ref().to_path_buf(),
+            cause,
+        }
+    }
+
+    /// An error whose cause is a sentence of ours, not the kernel's.
+    pub fn said(operation: &'static str, path: impl AsRef<Path>, cause: impl Into<String>) -> Self {
+        Self::new(operation, path, io::Error::other(cause.into()))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = printable(&self.path.to_string_lossy());
+        write!(f, "{} {path}: {}", self.operation, cause_text(&self.cause))
+    }
+}
+
+/// The kernel's own words for an errno, without Rust's "(os error N)".
+pub fn cause_text(cause: &io::Error) -> String {
+    match cause.raw_os_error() {
+        Some(errno) => nix::errno::Errno::from_raw(errno).desc().to_string(),
+        None => cause.to_string(),
+    }
+}
+
+/// Text from outside (a path, a label, a product name) made safe to print:
+/// control characters become `?`, so that no terminal or log line is hijacked.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
