@@ -2,7 +2,22 @@
 //!
 //! Everything is read under a root (`/` on the machine itself, a recorded tree in tests).
 
-use crate::error::Result;
+mod describe;
+mod identity;
+mod mmc;
+mod mountinfo;
+pub mod registers;
+mod resolve;
+mod tree;
+mod usb;
+
+#[cfg(test)]
+mod cases_test;
+#[cfg(test)]
+mod registers_test;
+
+use crate::error::{Error, Result, printable};
+use resolve::Machine;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -82,7 +97,7 @@ pub struct Medium {
 }
 
 /// A place that was asked for and is no medium, with the reason: `tmpfs is RAM`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct NoMedium {
     /// `/`, or the path or device as it was asked for.
     pub asked: String,
@@ -102,14 +117,112 @@ pub struct Found {
 /// # Errors
 /// Only where `/proc/self/mountinfo` or `/sys/block` cannot be read at all.
 pub fn find(root: &Path, configured: &[String]) -> Result<Found> {
-    let _ = (root, configured);
-    Ok(Found::default())
+    let mut search = Search::new(root)?;
+    if let Err(reason) = search.add_own() {
+        search.refuse("/", &reason);
+    }
+    for asked in configured {
+        search.ask(asked);
+    }
+    Ok(search.finish())
 }
 
-/// Just the media that `asked` names, as `run --medium` does.
+/// Just the media that `asked` names, as `run --medium` does. Role and identity are those
+/// that [`find`] would give.
 /// # Errors
 /// As [`find`].
 pub fn find_only(root: &Path, asked: &[String]) -> Result<Found> {
-    let _ = (root, asked);
-    Ok(Found::default())
+    let mut search = Search::new(root)?;
+    // The others are looked at too: an identity depends on who else claims it. Why there
+    // is no root medium was not asked.
+    let _ = search.add_own();
+    let wanted: Vec<PathBuf> = asked.iter().flat_map(|asked| search.ask(asked)).collect();
+    let wanted: Vec<String> = wanted.iter().map(|disk| tree::name_of(disk)).collect();
+    let mut found = search.finish();
+    found.media.retain(|medium| wanted.contains(&medium.device));
+    Ok(found)
+}
+
+/// The disks found so far.
+struct Search {
+    machine: Machine,
+    disks: Vec<(Role, PathBuf)>,
+    none: Vec<NoMedium>,
+}
+
+impl Search {
+    fn new(root: &Path) -> Result<Self> {
+        let machine = Machine::read(root)?;
+        let blocks = machine.tree.at("/sys/block");
+        std::fs::read_dir(&blocks).map_err(|cause| Error::new("read", blocks, cause))?;
+        Ok(Self {
+            machine,
+            disks: Vec::new(),
+            none: Vec::new(),
+        })
+    }
+
+    /// The root medium and what hangs on USB, or why there is no root medium.
+    fn add_own(&mut self) -> std::result::Result<(), String> {
+        let root = self.machine.root_disks();
+        for below in root.iter().flatten() {
+            self.add(Role::Root, below.disk.clone());
+        }
+        for disk in self.usb_disks() {
+            self.add(Role::Attached, disk);
+        }
+        root.map(|_| ())
+    }
+
+    /// Adds the disks that `asked` names and returns them.
+    fn ask(&mut self, asked: &str) -> Vec<PathBuf> {
+        let below = self.machine.asked_disks(asked).unwrap_or_else(|reason| {
+            self.refuse(asked, &reason);
+            Vec::new()
+        });
+        let disks: Vec<PathBuf> = below.into_iter().map(|below| below.disk).collect();
+        for disk in &disks {
+            self.add(Role::Configured, disk.clone());
+        }
+        disks
+    }
+
+    fn refuse(&mut self, asked: &str, reason: &str) {
+        self.none.push(NoMedium {
+            asked: printable(asked),
+            reason: printable(reason),
+        });
+    }
+
+    /// The first role that a disk is found in stays.
+    fn add(&mut self, role: Role, disk: PathBuf) {
+        if !self.disks.iter().any(|(_, known)| *known == disk) {
+            self.disks.push((role, disk));
+        }
+    }
+
+    fn usb_disks(&self) -> Vec<PathBuf> {
+        let tree = &self.machine.tree;
+        let disks = tree.list("/sys/block").into_iter().filter_map(|name| {
+            let disk = tree.real(format!("/sys/block/{name}")).ok()?;
+            let refused = self.machine.refusal(&disk, &name).is_some();
+            (!refused && usb::above(tree, &disk).is_some()).then_some(disk)
+        });
+        disks.collect()
+    }
+
+    fn finish(self) -> Found {
+        let mut media: Vec<(Medium, String)> = self
+            .disks
+            .iter()
+            .map(|(role, disk)| describe::medium(&self.machine, *role, disk))
+            .collect();
+        identity::separate(&mut media);
+        let mut media: Vec<Medium> = media.into_iter().map(|(medium, _)| medium).collect();
+        media.sort_by_key(|medium| (medium.role != Role::Root, medium.device.clone()));
+        Found {
+            media,
+            none: self.none,
+        }
+    }
 }
