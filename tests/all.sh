@@ -1,0 +1,82 @@
+#!/bin/bash
+# Every test that needs no emulated board; `make test` calls it. What cannot run
+# here is named as skipped, with the reason. Ends with a count of all of them.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+PATH=$PATH:/usr/sbin:/sbin
+
+passed=0 failed=0 skipped=0
+skip() { # NAME REASON
+    echo "skipped: $1: $2"
+    skipped=$((skipped + 1))
+}
+check() { # NAME COMMAND...
+    local name=$1
+    shift
+    if "$@"; then
+        echo "passed: $name"
+        passed=$((passed + 1))
+    else
+        echo "FAILED: $name"
+        failed=$((failed + 1))
+    fi
+}
+
+cargo=$(image/cross-build.sh --cargo) || exit
+# Its rustc, too, may not be the first one.
+[ "$cargo" != /usr/bin/cargo ] || PATH=/usr/bin:$PATH
+
+mapfile -t archs < <({ image/cross-build.sh --host; printf '%s\n' aarch64 armv6; } | sort -u)
+check "static binaries" image/cross-build.sh "${archs[@]}"
+
+for tool in fmt:--check "clippy:--all-targets --locked -- -D warnings"; do
+    read -ra arguments <<<"${tool#*:}"
+    if "$cargo" "${tool%%:*}" --version >/dev/null 2>&1; then
+        check "cargo ${tool%%:*}" "$cargo" "${tool%%:*}" "${arguments[@]}"
+    else
+        skip "cargo ${tool%%:*}" "not part of this toolchain"
+    fi
+done
+
+if command -v shellcheck >/dev/null; then
+    mapfile -t scripts < <(git ls-files | while read -r f; do
+        head -c 64 "$f" 2>/dev/null | head -n1 | grep -qE '^#!.*[/ ](ba|da)?sh( |$)' && echo "$f"
+    done 2>/dev/null)
+    check "shellcheck of ${#scripts[@]} scripts" shellcheck "${scripts[@]}"
+else
+    skip shellcheck "not installed"
+fi
+
+mapfile -t units < <(find systemd -name '*.service' -o -name '*.timer' 2>/dev/null)
+if [ ${#units[@]} = 0 ]; then
+    skip "systemd-analyze verify" "no units yet"
+elif ! command -v systemd-analyze >/dev/null; then
+    skip "systemd-analyze verify" "systemd is not installed"
+else
+    check "systemd-analyze verify" systemd-analyze --man=no verify "${units[@]}"
+fi
+
+# All test binaries by name but the rig's, which has a make target of its own.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+tests=(--bins)
+while read -r name; do
+    [ "$name" = rig ] || tests+=(--test "$name")
+done < <(sed -n '/^\[\[test\]\]/,/^$/s/^name *= *"\(.*\)"/\1/p' Cargo.toml)
+"$cargo" test --locked --no-fail-fast "${tests[@]}" 2>&1 | tee "$log"
+status=${PIPESTATUS[0]}
+
+count() { # PATTERN
+    sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'
+}
+# A test that could not do its work says so, and has not passed.
+gave_up=$(grep -c '^SKIPPED ' "$log")
+passed=$((passed + $(count passed) - gave_up))
+skipped=$((skipped + $(count ignored) + gave_up))
+tests_failed=$(count failed)
+failed=$((failed + tests_failed))
+# It did not compile, or died before it counted.
+[ "$status" = 0 ] || [ "$tests_failed" -gt 0 ] || failed=$((failed + 1))
+
+echo "test: $passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
