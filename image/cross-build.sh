@@ -70,20 +70,21 @@ find_cargo() {
     return 1
 }
 
-has_std() { # TRIPLE
-    local dir
-    dir=$(rustc --print target-libdir --target "$1" 2>/dev/null) && [ -d "$dir" ]
+# Asked once, before any way(): rustup's proxies take 50 ms each.
+sysroot=  # of the first rustc on PATH, where that toolchain is new enough
+look() {
+    ! new_enough cargo || sysroot=$(rustc --print sysroot)
 }
 
 way() { # TRIPLE
     local refused=$cache/no-rustup-$1
     if [ -n "${CROSS_WAY:-}" ]; then
         echo "$CROSS_WAY"
-    elif ! new_enough cargo; then
+    elif [ -z "$sysroot" ]; then
         echo debian
-    elif has_std "$1"; then
+    elif [ -d "$sysroot/lib/rustlib/$1/lib" ]; then
         echo rustup
-    elif ! command -v rustup >/dev/null || [ -e "$refused" ]; then
+    elif [ -e "$refused" ] || ! command -v rustup >/dev/null; then
         echo debian
     elif timeout "$rustup_patience" rustup target add "$1" >/dev/null 2>&1; then
         echo rustup
@@ -124,6 +125,7 @@ case ${1:-} in
 --host) host; exit ;;
 --way)
     shift
+    look
     for arch; do
         t=$(triple "$arch")
         echo "$arch $(way "$t")"
@@ -135,6 +137,7 @@ esac
 mkdir -p "$cache"
 exec 9>"$cache/lock"
 flock 9 # two at once would lay the venv twice
+look
 
 declare -A targets=([rustup]='' [debian]='')
 for arch; do

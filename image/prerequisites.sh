@@ -15,6 +15,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 backports=  # set when the packages are to come from Debian 12's backports
 packages=()
+cargo=$(image/cross-build.sh --cargo || true)
 
 need() { # PACKAGE COMMAND-OR-FILE WHY
     command -v "$2" >/dev/null || [ -e "$2" ] || [[ " ${packages[*]} " == *" $1 "* ]] || {
@@ -29,22 +30,20 @@ debian_toolchain() {
     # -web packages, kept current for browsers, are 1.96 in both. An old
     # rustc-web without the security suite's update counts as missing.
     local why="the Rust compiler" have=/usr/bin/cargo
-    PATH=/usr/bin:/bin image/cross-build.sh --cargo >/dev/null || have=/nonexistent
+    [ "$cargo" = $have ] || PATH=/usr/bin:/bin image/cross-build.sh --cargo >/dev/null || have=/nonexistent
     need rustc-web $have "$why"
     need cargo-web $have "its package manager"
 }
 
 build() { # ARCH...
     local ways ensurepip=/
-    if ! image/cross-build.sh --cargo >/dev/null; then
-        debian_toolchain
-    fi
+    [ -n "$cargo" ] || debian_toolchain
     ways=$(image/cross-build.sh --way "$@")
     case $ways in
     *debian*)
         debian_toolchain
         need rust-web-src /usr/lib/rustlib/src/rust/library "the standard library's source, built for musl"
-        python3 -c 'import ensurepip' 2>/dev/null || ensurepip=/nonexistent
+        [ -e target/cross/venv/bin/pip ] || python3 -c 'import ensurepip' 2>/dev/null || ensurepip=/nonexistent
         need python3-venv $ensurepip "to fetch zig, the cross linker, from PyPI"
         ;;
     esac
@@ -54,8 +53,8 @@ build() { # ARCH...
 
 tests() {
     build x86_64 aarch64 armv6
-    case $(image/cross-build.sh --cargo || echo /usr/bin/cargo) in
-    /usr/bin/*)
+    case $cargo in
+    '' | /usr/bin/*)
         need rustfmt-web rustfmt "cargo fmt --check"
         need rust-web-clippy cargo-clippy "cargo clippy"
         ;;
@@ -140,7 +139,7 @@ if [ ${#packages[@]} -gt 0 ]; then
         exit 1
     fi
     export DEBIAN_FRONTEND=noninteractive
-    apt=()
+    apt=(-o DPkg::Lock::Timeout=300) # someone else may be installing
     if [ -n "$backports" ]; then
         # Backports for this one command; the machine's own sources stay as they are.
         lists=$PWD/target/apt
@@ -151,7 +150,7 @@ if [ ${#packages[@]} -gt 0 ]; then
         mirror=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
             sed -n 's/^bookworm //p' | head -n1)
         echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $backports main" >"$lists/sources/backports.list"
-        apt=(-o "Dir::Etc::sourcelist=/dev/null" -o "Dir::Etc::sourceparts=$lists/sources"
+        apt+=(-o "Dir::Etc::sourcelist=/dev/null" -o "Dir::Etc::sourceparts=$lists/sources"
             -o "Dir::State::lists=$lists/lists" -t "$backports")
     fi
     echo "Installing them: ${install[*]}"
@@ -162,7 +161,7 @@ if [ ${#packages[@]} -gt 0 ]; then
         cat "$log" >&2
         exit 1
     fi
-    if ! image/cross-build.sh --cargo >/dev/null; then
+    if [[ " ${packages[*]} " == *" cargo-web "* ]] && ! image/cross-build.sh --cargo >/dev/null; then
         echo "prerequisites: still no cargo as new as Cargo.toml's rust-version; is the security suite among apt's sources?" >&2
         exit 1
     fi
