@@ -12,8 +12,7 @@ dist: ## the same for aarch64, armv7, armv6 (Pi 1, Zero) and x86_64
 	@image/cross-build.sh aarch64 armv7 armv6 x86_64
 
 # 1 (warn) and 2 (fail) are answers about the medium; from 3 on nothing was proved.
-run: all ## test this machine's own media (as root), state under ./var
-	@[ "$$(id -u)" = 0 ] || { echo "make run must be root: it reads whole disks" >&2; exit 1; }
+run: as-root all ## test this machine's own media (as root), state under ./var
 	@mkdir -p var; status=0; $(BINARY) run --profile boot --state-dir var || status=$$?; \
 	echo "exit status $$status"; [ $$status -lt 3 ]
 
@@ -48,4 +47,7 @@ help: ## this list
 build-deps:
 	@image/prerequisites.sh build
 
-.PHONY: all dist run test rig-test rig-shell bench install clean help build-deps
+as-root:
+	@[ "$$(id -u)" = 0 ] || { echo "make run must be root: it reads whole disks" >&2; exit 1; }
+
+.PHONY: all dist run test rig-test rig-shell bench install clean help build-deps as-root
