@@ -22,6 +22,14 @@ check() { # NAME COMMAND...
     fi
 }
 
+# What it ignores, an unknown key say, it only mentions: that is a failure here.
+verify_units() { # DIR
+    local said status=0
+    said=$(systemd-analyze --man=no verify "$1"/* 2>&1) || status=$?
+    echo -n "${said:+$said$'\n'}"
+    [ $status = 0 ] && [[ $said != *"$1/"* ]]
+}
+
 cargo=$(image/cross-build.sh --cargo) || exit
 # Its rustc, too, may not be the first one.
 [ "$cargo" != /usr/bin/cargo ] || PATH=/usr/bin:$PATH
@@ -53,7 +61,14 @@ if [ ${#units[@]} = 0 ]; then
 elif ! command -v systemd-analyze >/dev/null; then
     skip "systemd-analyze verify" "systemd is not installed"
 else
-    check "systemd-analyze verify" systemd-analyze --man=no verify "${units[@]}"
+    # It looks for the program too, which is not installed here: give it ours.
+    verify=$(mktemp -d)
+    own=$PWD/dist/$(image/cross-build.sh --host)/storage-selftest
+    for unit in "${units[@]}"; do
+        sed "s|/usr/bin/storage-selftest|$own|" "$unit" >"$verify/${unit##*/}"
+    done
+    check "systemd-analyze verify" verify_units "$verify"
+    rm -r "$verify"
 fi
 
 # All test binaries by name but the rig's, which has a make target of its own.
