@@ -1,0 +1,278 @@
+//! What the child of one medium is told to do, and how it does it: each probe in its turn,
+//! checked against the disk's own counters.
+
+use super::budget::{Budget, Plan};
+use super::io::Counters;
+use super::scratch::Scratch;
+use super::{
+    Measurement, Message, NotMeasured, Probe, Reason, Stop, random_read, random_write, read_back,
+    sequential_read, write,
+};
+use crate::error::{Result, cause_text};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// The orders for the child of one medium.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// The whole disk's node, opened read-only.
+    pub device: PathBuf,
+    /// Its directory `/sys/block/D`.
+    pub sys: PathBuf,
+    pub bytes: u64,
+    pub logical_block: u32,
+    /// A write is durable only after a flush.
+    pub volatile_cache: bool,
+    /// Where the scratch file goes; none where nothing can be written.
+    pub directory: Option<PathBuf>,
+    /// Why there is no directory.
+    pub no_directory: Option<(Reason, String)>,
+    pub fs_type: String,
+    /// Bytes that stay free on that file system.
+    pub reserve: u64,
+    pub seed: u64,
+    pub plan: Plan,
+}
+
+impl Job {
+    /// Bytes of a random operation: 4 KiB, more where the disk has larger blocks.
+    pub fn block(&self) -> u32 {
+        self.logical_block.max(4096)
+    }
+
+    /// Where the disk has a volatile cache, the time of the random write is for two figures.
+    fn random_write_share(&self) -> u64 {
+        if self.volatile_cache { 2 } else { 1 }
+    }
+
+    pub fn random_write_seconds(&self) -> f64 {
+        self.plan.random_write_seconds / self.random_write_share() as f64
+    }
+
+    pub fn random_write_operations(&self) -> u64 {
+        self.plan.random_writes / self.random_write_share()
+    }
+
+    /// The probes of this job, in order.
+    pub fn probes(&self) -> Vec<Probe> {
+        let mut probes = vec![
+            Probe::SequentialRead,
+            Probe::RandomRead,
+            Probe::RandomReadQueued,
+        ];
+        if self.plan.file > 0 {
+            probes.extend([Probe::DurableWrite, Probe::RandomWriteDurable]);
+            if self.volatile_cache {
+                probes.push(Probe::RandomWrite);
+            }
+            probes.push(Probe::ReadBack);
+        }
+        probes
+    }
+}
+
+/// What the probes of one medium share.
+pub struct Context<'a> {
+    pub job: Job,
+    pub disk: File,
+    pub budget: Budget,
+    pub tell: &'a mut dyn FnMut(Message),
+    /// Median latency of the random read, for the depth of the queued one.
+    pub random_read_median: std::time::Duration,
+}
+
+impl Context<'_> {
+    /// See [`super::io::stop`].
+    pub fn stop(&self, probe: Probe, error: &io::Error, what: &str) -> Stop {
+        super::io::stop(probe, &self.job.sys, error, what)
+    }
+
+    fn not_measured(&mut self, probe: Probe, reason: Reason, detail: impl Into<String>) {
+        let detail = detail.into();
+        (self.tell)(Message::NotMeasured(NotMeasured {
+            probe,
+            reason,
+            detail,
+        }));
+    }
+
+    /// Tells how a probe ended. Figures count only if the disk's own counters moved by 90 % of
+    /// the bytes that we claim: the rest may have been merged with a neighbour's or read ahead.
+    fn ended(
+        &mut self,
+        probe: Probe,
+        before: Result<Counters>,
+        ended: std::result::Result<Measurement, Stop>,
+    ) {
+        match ended {
+            Ok(measurement) if measurement.operations == 0 => {
+                self.not_measured(probe, Reason::Time, "no operation ended in time");
+            }
+            Ok(mut measurement) => match (before, Counters::read(&self.job.sys.join("stat"))) {
+                (Ok(before), Ok(after)) => {
+                    measurement.counted_bytes = match probe.writes() {
+                        true => after.written.wrapping_sub(before.written),
+                        false => after.read.wrapping_sub(before.read),
+                    };
+                    if (measurement.counted_bytes as f64) < 0.9 * measurement.bytes as f64 {
+                        let detail = format!(
+                            "{} bytes of {} claimed reached the disk by its own counters",
+                            measurement.counted_bytes, measurement.bytes
+                        );
+                        self.not_measured(probe, Reason::Cached, detail);
+                    } else {
+                        (self.tell)(Message::Measured(Box::new(measurement)));
+                    }
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    self.not_measured(probe, Reason::DeviceGone, error.to_string())
+                }
+            },
+            Err(Stop::Fault(fault)) => (self.tell)(Message::Fault(fault)),
+            Err(Stop::NotMeasured(reason, detail)) => self.not_measured(probe, reason, detail),
+        }
+    }
+
+    fn run(
+        &mut self,
+        probe: Probe,
+        measure: impl FnOnce(&mut Self) -> std::result::Result<Measurement, Stop>,
+    ) {
+        if self.budget.time_is_up() {
+            self.not_measured(
+                probe,
+                Reason::Time,
+                "the time of this profile was spent before",
+            );
+            return;
+        }
+        (self.tell)(Message::Started(probe));
+        let before = Counters::read(&self.job.sys.join("stat"));
+        let ended = measure(self);
+        self.ended(probe, before, ended);
+    }
+}
+
+/// Runs all probes of a job, telling what they yield as they yield it.
+pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
+    let disk = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::fcntl::OFlag::O_DIRECT.bits() | nix::fcntl::OFlag::O_NONBLOCK.bits())
+        .open(&job.device);
+    let disk = match disk {
+        Ok(disk) => disk,
+        Err(error) => return cannot_open(&job, &error, tell),
+    };
+    let mut context = Context {
+        budget: Budget::new(&job.plan),
+        job,
+        disk,
+        tell,
+        random_read_median: Default::default(),
+    };
+    read_probes(&mut context);
+    if context.job.plan.file > 0 {
+        write_probes(&mut context);
+    }
+    (context.tell)(Message::Done);
+}
+
+fn cannot_open(job: &Job, error: &io::Error, tell: &mut dyn FnMut(Message)) {
+    let what = format!("open {}", job.device.display());
+    for probe in job.probes() {
+        let (reason, detail) = match super::io::stop(probe, &job.sys, error, &what) {
+            Stop::NotMeasured(reason, detail) => (reason, detail),
+            Stop::Fault(fault) => (Reason::Other, fault.detail),
+        };
+        tell(Message::NotMeasured(NotMeasured {
+            probe,
+            reason,
+            detail,
+        }));
+    }
+    tell(Message::Done);
+}
+
+fn read_probes(context: &mut Context) {
+    match random_read::first_operation(context) {
+        Ok(time) => (context.tell)(Message::FirstOperation(time.as_secs_f64() * 1e3)),
+        Err(Stop::Fault(fault)) => (context.tell)(Message::Fault(fault)),
+        Err(Stop::NotMeasured(..)) => {} // the probes that follow say the same
+    }
+    context.run(Probe::SequentialRead, sequential_read::run);
+    context.run(Probe::RandomRead, random_read::run);
+    context.run(Probe::RandomReadQueued, random_read::run_queued);
+}
+
+fn write_probes(context: &mut Context) {
+    let mut made = match scratch(context) {
+        Ok(made) => made,
+        Err((reason, detail)) => {
+            for probe in context.job.probes().into_iter().skip(3) {
+                context.not_measured(probe, reason, detail.clone());
+            }
+            return;
+        }
+    };
+    let (scratch, bytes) = (&mut made.0, made.1);
+    context.run(Probe::DurableWrite, |c| write::run(c, scratch, bytes));
+    for probe in [Probe::RandomWriteDurable, Probe::RandomWrite] {
+        if !context.job.probes().contains(&probe) {
+            continue;
+        }
+        if scratch.blocks() == 0 {
+            context.not_measured(probe, Reason::Other, "there is nothing to overwrite");
+        } else {
+            context.run(probe, |c| random_write::run(c, scratch, probe));
+        }
+    }
+    if scratch.blocks() == 0 {
+        context.not_measured(Probe::ReadBack, Reason::Other, "nothing was written");
+    } else {
+        context.run(Probe::ReadBack, |c| read_back::run(c, scratch));
+    }
+}
+
+/// The scratch file and how large it may become: as planned, or what the reserve leaves.
+fn scratch(context: &Context) -> std::result::Result<(Scratch, u64), (Reason, String)> {
+    let job = &context.job;
+    let Some(directory) = &job.directory else {
+        return Err(job
+            .no_directory
+            .clone()
+            .unwrap_or((Reason::NotMounted, "no file system".into())));
+    };
+    let failed = |operation: &str, error: io::Error| match context.stop(
+        Probe::DurableWrite,
+        &error,
+        operation,
+    ) {
+        Stop::NotMeasured(reason, detail) => (reason, detail),
+        Stop::Fault(_) => (
+            Reason::Other,
+            format!("{operation}: {}", cause_text(&error)),
+        ),
+    };
+    let free = nix::sys::statvfs::statvfs(directory)
+        .map(|fs| fs.blocks_available() as u64 * fs.fragment_size() as u64)
+        .map_err(|e| failed("ask for the free space", e.into()))?;
+    let bytes = job.plan.file.min(free.saturating_sub(job.reserve)) >> 20 << 20;
+    if bytes < 4 << 20 {
+        let detail = format!(
+            "{} MiB free, of which {} MiB stay free",
+            free >> 20,
+            job.reserve >> 20
+        );
+        return Err((Reason::NoSpace, detail));
+    }
+    let scratch = Scratch::create(directory, &job.fs_type).map_err(|e| {
+        failed(
+            &format!("create a scratch file in {}", directory.display()),
+            e,
+        )
+    })?;
+    Ok((scratch, bytes))
+}

@@ -1,0 +1,124 @@
+//! The one file that probes write: without a name where the file system allows it, so that
+//! nothing can be left behind; otherwise under one fixed name that the next run removes.
+
+use super::pattern::BLOCK;
+use crate::error::{Error, Result};
+use crate::sys::{self, DirectIo};
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The name where a file must have one (vfat, exfat, ntfs3).
+pub const NAME: &str = ".storage-selftest.scratch";
+
+pub struct Scratch {
+    pub file: File,
+    /// The file system takes direct I/O; otherwise every write is flushed by itself.
+    pub direct: bool,
+    named: Option<PathBuf>,
+    /// What was written where: the generation of each 4 KiB block, 0 for none.
+    pub generations: Vec<u8>,
+}
+
+impl Scratch {
+    /// A new, empty file in `directory`, on a file system of type `fs_type`.
+    pub fn create(directory: &Path, fs_type: &str) -> io::Result<Self> {
+        let (file, direct, named) = match open_either(directory, OFlag::O_TMPFILE.bits(), false) {
+            Ok((file, direct)) => (file, direct, None),
+            Err(error) if no_nameless_files(&error) => {
+                let path = directory.join(NAME);
+                let flags = OFlag::O_NOFOLLOW.bits();
+                let (file, direct) = open_either(&path, flags, true)?;
+                (file, direct, Some(path))
+            }
+            Err(error) => return Err(error),
+        };
+        let mut direct = direct;
+        if fs_type == "btrfs" {
+            // Without it btrfs takes the open and then goes through the page cache.
+            direct = direct && sys::no_copy_on_write(&file).is_ok();
+        } else if sys::direct_io(&file) == DirectIo::Refused {
+            direct = false;
+        } else if sys::direct_io(&file) == DirectIo::NotSaid {
+            direct = direct && matches!(fs_type, "ext4" | "xfs" | "f2fs");
+        }
+        Ok(Self {
+            file,
+            direct,
+            named,
+            generations: Vec::new(),
+        })
+    }
+
+    /// Asks for `bytes` in one piece where that costs no writes of zeros.
+    pub fn reserve(&self, fs_type: &str, bytes: u64) -> io::Result<()> {
+        if !matches!(fs_type, "ext4" | "xfs" | "f2fs" | "btrfs") {
+            return Ok(());
+        }
+        match fallocate(&self.file, FallocateFlags::empty(), 0, bytes as i64) {
+            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Blocks that were written at least once.
+    pub fn blocks(&self) -> u64 {
+        self.generations.len() as u64
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.blocks() * BLOCK as u64
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(path) = &self.named
+            && let Err(error) = fs::remove_file(path)
+        {
+            log::warn!("{}", Error::new("remove", path, error));
+        }
+    }
+}
+
+/// Opens with direct I/O, and without where the file system refuses that.
+fn open_either(path: &Path, flags: i32, new: bool) -> io::Result<(File, bool)> {
+    let open = |extra: i32| {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(new)
+            .mode(0o600)
+            .custom_flags(flags | extra)
+            .open(path)
+    };
+    match open(OFlag::O_DIRECT.bits()) {
+        Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL) => Ok((open(0)?, false)),
+        opened => Ok((opened?, true)),
+    }
+}
+
+/// EISDIR comes from kernels before 3.11, ENOENT and EINVAL from some FUSE servers.
+fn no_nameless_files(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(nix::libc::EOPNOTSUPP | nix::libc::EISDIR | nix::libc::ENOENT | nix::libc::EINVAL)
+    )
+}
+
+/// Removes a file that a killed run left in `directory`; nothing where there is none.
+/// Only a regular file with one name is touched, and no link is followed.
+/// # Errors
+/// Where there is one and it cannot be removed.
+pub fn remove_left(directory: &Path) -> Result<bool> {
+    let path = directory.join(NAME);
+    match fs::symlink_metadata(&path) {
+        Ok(meta) if meta.is_file() && meta.nlink() == 1 => {
+            fs::remove_file(&path).map_err(|e| Error::new("remove", &path, e))?;
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}

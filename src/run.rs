@@ -1,0 +1,473 @@
+//! The command `run`: media, one child after the other, judge, state, report.
+
+use crate::config::{Config, Profile};
+use crate::error::{Error, Result, printable};
+use crate::judge::{self, Finding, Subject, Verdict};
+use crate::medium::{self, Medium, Mount};
+use crate::probe::job::Job;
+use crate::probe::{Message, Reason, scratch};
+use crate::report::{self, Report};
+use crate::state::{Directory, Record, Run, State, When, rounded};
+use crate::supervise::{self, Outcome};
+use crate::{CONFIGURATION, INTERNAL, USAGE, config_path, failed, say};
+use argh::FromArgs;
+use std::fs;
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where the state is kept.
+pub const STATE: &str = "/var/lib/storage-selftest";
+
+/// test media and say what was found
+#[derive(FromArgs)]
+#[argh(subcommand, name = "run")]
+pub struct Arguments {
+    /// boot, glance, routine or full; without it boot for a new medium, else glance
+    #[argh(option)]
+    profile: Option<String>,
+    /// test this device, or the disk of this path, instead of all media; may be given again
+    #[argh(option)]
+    medium: Vec<String>,
+    /// configuration file
+    #[argh(option)]
+    config: Option<PathBuf>,
+    /// directory of the state file
+    #[argh(option, default = "STATE.into()")]
+    state_dir: PathBuf,
+    /// say what would be done and do no I/O
+    #[argh(switch)]
+    dry_run: bool,
+}
+
+/// What the whole command works with.
+struct Work<'a> {
+    arguments: &'a Arguments,
+    config: Config,
+    profile: Option<Profile>,
+    directory: Directory,
+    state: State,
+    /// Whether the state can be written at all.
+    keep: bool,
+    interrupted: Arc<AtomicBool>,
+}
+
+/// Runs the command; returns the exit status.
+pub fn run(arguments: &Arguments) -> u8 {
+    let profile = match arguments
+        .profile
+        .as_deref()
+        .map(|name| (name, Profile::named(name)))
+    {
+        Some((name, None)) => {
+            log::error!(
+                "--profile {}: is none of boot, glance, routine, full",
+                printable(name)
+            );
+            return USAGE;
+        }
+        Some((_, profile)) => profile,
+        None => None,
+    };
+    let config = match Config::read(&config_path(Path::new("/"), &arguments.config)) {
+        Ok(config) => config,
+        Err(error) => return failed(&error, CONFIGURATION),
+    };
+    let root = Path::new("/");
+    let found = match arguments.medium.is_empty() {
+        true => medium::find(root, &config.media),
+        false => medium::find_only(root, &arguments.medium),
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return failed(&error, INTERNAL),
+    };
+    let mut verdict = if found.none.is_empty() {
+        Verdict::Pass
+    } else {
+        Verdict::Unknown
+    };
+    found.none.iter().for_each(report::journal::no_medium);
+    if found.media.is_empty() {
+        log::warn!("no medium was found to test");
+        return Verdict::Unknown.exit_status();
+    }
+    let work = Work {
+        arguments,
+        config,
+        profile,
+        directory: Directory::new(&arguments.state_dir),
+        state: State::default(),
+        keep: false,
+        interrupted: Arc::default(),
+    };
+    let media: Vec<&Medium> = found
+        .media
+        .iter()
+        .filter(|m| m.bytes > 0 || !arguments.medium.is_empty())
+        .collect();
+    if arguments.dry_run {
+        media
+            .iter()
+            .for_each(|medium| work.say_what_would_be_done(medium));
+        return verdict.exit_status();
+    }
+    match work.test(&media) {
+        Ok(worst) => verdict = verdict.max(worst),
+        Err(error) => return failed(&error, INTERNAL),
+    }
+    verdict.exit_status()
+}
+
+impl Work<'_> {
+    fn test(mut self, media: &[&Medium]) -> Result<Verdict> {
+        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+            signal_hook::flag::register(signal, self.interrupted.clone())
+                .map_err(|e| Error::new("catch signals for", "/proc/self", e))?;
+        }
+        let lock = match self.directory.lock() {
+            Ok(lock) => Some(lock),
+            // A root that turned read-only is what we are here to tell: go on without a state.
+            Err(error) if error.cause.raw_os_error().is_some() => {
+                log::error!("{error}; the result will not be kept");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        self.keep = lock.is_some();
+        self.state = self.directory.read(self.keep);
+        let mut verdict = Verdict::Pass;
+        let mut table = String::new();
+        for medium in media {
+            if self.interrupted.load(Ordering::Relaxed) {
+                verdict = verdict.max(Verdict::Unknown);
+                break;
+            }
+            let (worst, block) = self.medium(medium)?;
+            verdict = verdict.max(worst);
+            table += &block;
+        }
+        say(&table);
+        Ok(verdict)
+    }
+
+    /// One medium from its job to its report.
+    fn medium(&mut self, medium: &Medium) -> Result<(Verdict, String)> {
+        let profile = self.profile_for(medium, &self.state);
+        let job = self.job(medium, profile);
+        self.clean(medium, &job);
+        let deadline = Duration::from_secs_f64(self.config.deadline(profile));
+        self.mark_unfinished(medium, profile)?;
+        let start = Instant::now();
+        let outcome = match medium.bytes {
+            0 => Outcome::default(),
+            _ => supervise::run(&job, deadline, &self.interrupted, &mut |message| {
+                progress(medium, message)
+            })?,
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        let findings = self.judge(medium, profile, &outcome);
+        let verdict = judge::verdict(&findings);
+        self.remember(medium, profile, &outcome, &findings, seconds)?;
+        let report = Report {
+            medium,
+            profile: profile.name(),
+            outcome: &outcome,
+            findings: &findings,
+            verdict,
+            seconds,
+        };
+        report::journal::report(&report);
+        Ok((verdict, report::table::block(&report)))
+    }
+
+    /// As asked; otherwise `boot` for a medium that is new or whose last run did not finish.
+    fn profile_for(&self, medium: &Medium, state: &State) -> Profile {
+        let known = state.media.get(&medium.identity);
+        let finished =
+            known.is_some_and(|record| record.unfinished.is_none() && record.last_full().is_some());
+        match self.profile {
+            Some(profile) => profile,
+            None if finished => Profile::Glance,
+            None => Profile::Boot,
+        }
+    }
+
+    fn job(&self, medium: &Medium, profile: Profile) -> Job {
+        let place = self.place(medium);
+        let reserve = |directory: &Path| {
+            let share = nix::sys::statvfs::statvfs(directory)
+                .map_or(0, |fs| fs.blocks() as u64 * fs.fragment_size() as u64 / 20);
+            // design.md: the larger of 5 % and 256 MiB, 64 MiB on media under 4 GiB.
+            share.max(if medium.bytes < 4 << 30 {
+                64 << 20
+            } else {
+                256 << 20
+            })
+        };
+        let (directory, fs_type, no_directory) = match place {
+            Ok((directory, fs_type)) => (Some(directory), fs_type, None),
+            Err(why) => (None, String::new(), Some(why)),
+        };
+        Job {
+            device: Path::new("/dev").join(medium.device.replace('!', "/")),
+            sys: Path::new("/sys/block").join(&medium.device),
+            bytes: medium.bytes,
+            logical_block: medium.logical_block,
+            volatile_cache: medium.volatile_cache,
+            reserve: directory.as_deref().map_or(0, reserve),
+            directory,
+            no_directory,
+            fs_type,
+            seed: seed(),
+            plan: self.config.plan(profile),
+        }
+    }
+
+    /// Where the scratch file goes: the directory that was asked for, the state directory where it
+    /// lies on the medium (a service may write nowhere else), or the medium's first writable mount.
+    fn place(&self, medium: &Medium) -> std::result::Result<(PathBuf, String), (Reason, String)> {
+        let on = |path: &Path, mount: &Mount| {
+            let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).ok();
+            path.is_dir() && device(path).is_some() && device(path) == device(&mount.path)
+        };
+        let asked = self.arguments.medium.iter().map(PathBuf::from);
+        let wanted: Vec<PathBuf> = asked.chain([self.arguments.state_dir.clone()]).collect();
+        for mount in medium.mounts.iter().filter(|mount| !mount.read_only) {
+            let inside = wanted.iter().find(|path| on(path, mount));
+            if let Some(directory) = inside
+                .cloned()
+                .or_else(|| mount.path.is_dir().then(|| mount.path.clone()))
+            {
+                return Ok((directory, mount.fs_type.clone()));
+            }
+        }
+        match medium.mounts.first() {
+            _ if medium.read_only => {
+                Err((Reason::ReadOnly, format!("{} is read-only", medium.device)))
+            }
+            Some(mount) => {
+                let path = printable(&mount.path.to_string_lossy());
+                Err((Reason::ReadOnly, format!("{path} is mounted read-only")))
+            }
+            None => Err((
+                Reason::NotMounted,
+                format!("no file system of {} is mounted", medium.device),
+            )),
+        }
+    }
+
+    /// Removes what a killed run left.
+    fn clean(&self, medium: &Medium, job: &Job) {
+        let mounts = medium
+            .mounts
+            .iter()
+            .filter(|mount| !mount.read_only)
+            .map(|mount| &mount.path);
+        for directory in mounts.chain(&job.directory) {
+            match scratch::remove_left(directory) {
+                Ok(true) => log::info!(
+                    "removed {} that an earlier run left",
+                    directory.join(scratch::NAME).display()
+                ),
+                Ok(false) => {}
+                Err(error) => log::warn!("{error}"),
+            }
+        }
+    }
+
+    fn record(&mut self, medium: &Medium) -> &mut Record {
+        let now = When::now();
+        let record = self
+            .state
+            .media
+            .entry(medium.identity.clone())
+            .or_insert_with(|| Record {
+                first_seen: now.clone(),
+                ..Record::default()
+            });
+        record.name = medium.name.clone();
+        record.device = medium.device.clone();
+        record.bytes = medium.bytes;
+        record.last_seen = now;
+        record
+    }
+
+    fn mark_unfinished(&mut self, medium: &Medium, profile: Profile) -> Result<()> {
+        let reason = format!("the {} run did not come to its end", profile.name());
+        self.record(medium).unfinished = Some(reason);
+        self.write_state()
+    }
+
+    fn write_state(&mut self) -> Result<()> {
+        if !self.keep {
+            return Ok(());
+        }
+        if let Err(error) = self.directory.write(&mut self.state) {
+            // A full or failing root medium must not hide the result.
+            log::error!("{error}; the result will not be kept");
+            self.keep = false;
+        }
+        Ok(())
+    }
+
+    fn judge(&self, medium: &Medium, profile: Profile, outcome: &Outcome) -> Vec<Finding> {
+        if medium.bytes == 0 {
+            return vec![Finding::new(
+                "no-medium",
+                Verdict::Unknown,
+                format!("{} has 0 bytes", medium.device),
+            )];
+        }
+        let subject = Subject {
+            role: medium.role,
+            rotational: medium.rotational,
+            link: medium.link.clone(),
+        };
+        let record = self.state.media.get(&medium.identity);
+        let before = record.map(Record::before).unwrap_or_default();
+        let mut findings = judge::judge(&subject, &outcome.results, &self.config.limits, &before);
+        if profile == Profile::Glance {
+            findings.extend(carried(record));
+            findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        }
+        findings
+    }
+
+    fn remember(
+        &mut self,
+        medium: &Medium,
+        profile: Profile,
+        outcome: &Outcome,
+        findings: &[Finding],
+        seconds: f64,
+    ) -> Result<()> {
+        let figures = outcome
+            .results
+            .measured
+            .iter()
+            .map(|m| (m.probe, rounded(m.figure())))
+            .collect();
+        let run = Run {
+            profile: profile.name().into(),
+            verdict: judge::verdict(findings),
+            complete: outcome.unfinished.is_none(),
+            unfinished: outcome
+                .unfinished
+                .as_ref()
+                .map(|(_, detail)| detail.clone()),
+            seconds: rounded(seconds),
+            written: outcome.written,
+            when: When::now(),
+            figures,
+            findings: findings
+                .iter()
+                .take(crate::state::FINDINGS)
+                .cloned()
+                .collect(),
+        };
+        let record = self.record(medium);
+        record.unfinished = run.unfinished.clone();
+        let latency = |m: &crate::probe::Measurement| (m.probe, m.histogram.clone());
+        record.latency = outcome.results.measured.iter().map(latency).collect();
+        record.add(run);
+        self.write_state()
+    }
+
+    fn say_what_would_be_done(&self, medium: &Medium) {
+        let profile = self.profile_for(medium, &self.directory.read(false));
+        let job = self.job(medium, profile);
+        let words: Vec<&str> = job.probes().iter().map(|probe| probe.words()).collect();
+        let mut text = format!(
+            "{}: {} run, at most {:.0} s and {:.1} MiB written\n  probes      {}\n",
+            medium.device,
+            profile.name(),
+            self.config.deadline(profile),
+            if job.plan.file == 0 {
+                0.0
+            } else {
+                job.plan.written as f64 / f64::from(1 << 20)
+            },
+            words.join(", ")
+        );
+        text += &match (&job.directory, &job.no_directory) {
+            (Some(directory), _) => {
+                format!("  written to  a new file in {}\n", directory.display())
+            }
+            (None, Some((_, why))) => format!("  no writes   {why}\n"),
+            (None, None) => String::new(),
+        };
+        say(&text);
+    }
+}
+
+/// A glance reads a little; what it did not measure stands as the last complete run found it.
+fn carried(record: Option<&Record>) -> Vec<Finding> {
+    let Some(last) = record.and_then(Record::last_full) else {
+        return vec![Finding::new(
+            "not-measured",
+            Verdict::Unknown,
+            "no complete run of this medium is known",
+        )];
+    };
+    let measured_now = |finding: &&Finding| {
+        !matches!(
+            finding.code.as_str(),
+            "random-read-slow" | "sequential-read-slow"
+        )
+    };
+    let dated = |finding: &Finding| Finding {
+        sentence: match finding.sentence.starts_with("on ") {
+            true => finding.sentence.clone(),
+            false => format!("on {}: {}", last.when.time, finding.sentence),
+        },
+        ..finding.clone()
+    };
+    last.findings
+        .iter()
+        .filter(measured_now)
+        .map(dated)
+        .collect()
+}
+
+/// A line for each probe while it runs, for a person who waits.
+fn progress(medium: &Medium, message: &Message) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let device = &medium.device;
+    match message {
+        Message::Started(probe) => log::info!("{device}: {} …", probe.words()),
+        Message::Measured(m) => {
+            log::info!(
+                "{device}: {} {} {}",
+                m.probe.words(),
+                report::short(m.figure()),
+                m.probe.unit()
+            );
+        }
+        Message::NotMeasured(not) => log::info!(
+            "{device}: {}: not measured: {}",
+            not.probe.words(),
+            not.detail
+        ),
+        _ => {}
+    }
+}
+
+/// Different data for each run: what an earlier run wrote must not pass for this one's.
+fn seed() -> u64 {
+    let mut bytes = [0; 8];
+    let read = fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    if read.is_err() {
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        bytes = (now.as_nanos() as u64).to_le_bytes();
+    }
+    u64::from_le_bytes(bytes) >> 1 // TOML's integers are signed
+}

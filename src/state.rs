@@ -1,0 +1,350 @@
+//! The state file: what is known of each identity. Replaced atomically, never over 256 KiB;
+//! a damaged one is set aside and the last good copy used.
+
+use crate::config::Profile;
+use crate::error::{Error, Result};
+use crate::judge::{Before, Finding, Verdict};
+use crate::probe::Probe;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Of this file's layout: a file with a higher number is another program's and is set aside.
+const SCHEMA: u32 = 1;
+/// The largest state file in bytes.
+pub const MAX_BYTES: usize = 256 << 10;
+/// Runs that are kept of each medium.
+pub const RUNS: usize = 32;
+/// Findings that are kept of each run, worst first.
+pub const FINDINGS: usize = 6;
+
+/// When something was: boards have no clock battery, so the boot counts as much as the time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct When {
+    /// Wall clock, RFC 3339 in UTC; wrong before the first time synchronisation.
+    pub time: String,
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot: String,
+    /// Seconds since that boot.
+    pub uptime: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub profile: String,
+    pub verdict: Verdict,
+    /// Every probe of the profile had its turn.
+    pub complete: bool,
+    /// Why it is not complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<String>,
+    /// Seconds that the run took.
+    pub seconds: f64,
+    /// Bytes that it wrote to the medium.
+    pub written: u64,
+    pub when: When,
+    /// Each probe's figure in its unit, MB/s or IOPS.
+    #[serde(default)]
+    pub figures: BTreeMap<Probe, f64>,
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+}
+
+/// What is known of one identity.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub name: String,
+    /// The kernel's name when it was last seen.
+    pub device: String,
+    pub bytes: u64,
+    /// Bytes that we have ever written to it.
+    pub written: u64,
+    /// Set while a run is under way, so that a power cut leaves its mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<String>,
+    pub first_seen: When,
+    pub last_seen: When,
+    /// Each probe's figure in the first complete run that has it.
+    #[serde(default)]
+    pub baseline: BTreeMap<Probe, f64>,
+    /// Latencies of the last run: pairs of µs and operations.
+    #[serde(default)]
+    pub latency: BTreeMap<Probe, Vec<(f64, u32)>>,
+    /// The last runs, oldest first.
+    #[serde(default, rename = "run")]
+    pub runs: heapless::Vec<Run, RUNS>,
+}
+
+impl Record {
+    /// Adds a run; the oldest one goes where there is no room.
+    pub fn add(&mut self, run: Run) {
+        if self.runs.is_full() {
+            self.runs.remove(0);
+        }
+        self.written += run.written;
+        if run.complete && run.profile != Profile::Glance.name() {
+            for (&probe, &figure) in &run.figures {
+                self.baseline.entry(probe).or_insert(figure);
+            }
+        }
+        // There is room: one was removed above where it was full.
+        let _ = self.runs.push(run);
+    }
+
+    /// The last run that said something of writes too.
+    pub fn last_full(&self) -> Option<&Run> {
+        self.runs
+            .iter()
+            .rev()
+            .find(|run| run.complete && run.profile != Profile::Glance.name())
+    }
+
+    /// What the judge compares a run with.
+    pub fn before(&self) -> Before {
+        let figures = |map: &BTreeMap<Probe, f64>| {
+            map.iter()
+                .map(|(&probe, &figure)| (probe, figure))
+                .collect()
+        };
+        Before {
+            baseline: figures(&self.baseline),
+            runs: self.runs.iter().map(|run| figures(&run.figures)).collect(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    pub schema: u32,
+    #[serde(default, rename = "medium")]
+    pub media: BTreeMap<String, Record>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            schema: SCHEMA,
+            media: BTreeMap::new(),
+        }
+    }
+}
+
+/// The directory with `state.toml`, the copy before it, and a lock.
+pub struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_path_buf(),
+        }
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.path.join("state.toml")
+    }
+
+    fn last_good(&self) -> PathBuf {
+        self.path.join("state.toml.last")
+    }
+
+    /// Makes the directory where it is missing and takes its lock, so that two runs never
+    /// write one state or disturb each other's figures.
+    /// # Errors
+    /// Where another run holds the lock, or the directory cannot be made.
+    pub fn lock(&self) -> Result<Flock<File>> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&self.path)
+            .map_err(|e| Error::new("create", &self.path, e))?;
+        let path = self.path.join("lock");
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW)
+            .open(&path)
+            .map_err(|e| Error::new("open", &path, e))?;
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+            nix::errno::Errno::EWOULDBLOCK => {
+                Error::said("lock", &path, "another run is under way")
+            }
+            errno => Error::new("lock", &path, errno.into()),
+        })
+    }
+
+    /// The state, or an empty one. A damaged file is set aside where `mend` allows it, with a line in the log.
+    pub fn read(&self, mend: bool) -> State {
+        for path in [self.file(), self.last_good()] {
+            match read_file(&path) {
+                Ok(Some(state)) => return state,
+                Ok(None) => {}
+                Err(error) => {
+                    log::warn!("{error}");
+                    if mend {
+                        set_aside(&path);
+                    }
+                }
+            }
+        }
+        State::default()
+    }
+
+    /// Replaces the state file: temporary file, fsync, rename, fsync of the directory.
+    /// # Errors
+    /// With the step that failed; the old file is whole then.
+    pub fn write(&self, state: &mut State) -> Result<()> {
+        let text = fitting(state).map_err(|e| Error::new("encode", self.file(), e))?;
+        let temporary = self.path.join("state.toml.new");
+        let _ = fs::remove_file(&temporary); // what a killed run left; its absence is the rule
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&temporary)
+            .map_err(|e| Error::new("create", &temporary, e))?;
+        let written = file
+            .write_all(text.as_bytes())
+            .and_then(|()| file.sync_all());
+        if let Err(error) = written {
+            let _ = fs::remove_file(&temporary); // the error that matters is the write's
+            return Err(Error::new("write", &temporary, error));
+        }
+        self.keep_last_good();
+        fs::rename(&temporary, self.file()).map_err(|e| Error::new("rename", &temporary, e))?;
+        File::open(&self.path)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|e| Error::new("sync", &self.path, e))
+    }
+
+    /// A second name for the present file, so that at no moment there is none. File systems
+    /// without hard links do without the copy.
+    fn keep_last_good(&self) {
+        let _ = fs::remove_file(self.last_good());
+        let _ = fs::hard_link(self.file(), self.last_good());
+    }
+}
+
+fn read_file(path: &Path) -> Result<Option<State>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::new("open", path, error)),
+    };
+    let mut text = String::new();
+    file.take(MAX_BYTES as u64 + 1)
+        .read_to_string(&mut text)
+        .map_err(|e| Error::new("read", path, e))?;
+    if text.len() > MAX_BYTES {
+        return Err(Error::said(
+            "read",
+            path,
+            "larger than 256 KiB, so not ours",
+        ));
+    }
+    let state: State =
+        toml::from_str(&text).map_err(|e| Error::said("parse", path, e.message()))?;
+    if state.schema != SCHEMA {
+        return Err(Error::said(
+            "parse",
+            path,
+            format!("schema {} is not {SCHEMA}", state.schema),
+        ));
+    }
+    Ok(Some(state))
+}
+
+fn set_aside(path: &Path) {
+    let aside = path.with_extension("damaged");
+    match fs::rename(path, &aside) {
+        Ok(()) => log::warn!("{} was set aside as {}", path.display(), aside.display()),
+        Err(error) => log::error!("{}", Error::new("rename", path, error)),
+    }
+}
+
+/// The text of the state, after dropping the oldest runs, and at last the media not seen for
+/// longest, as long as it is too large.
+fn fitting(state: &mut State) -> io::Result<String> {
+    loop {
+        let text = toml::to_string(state).map_err(io::Error::other)?;
+        if text.len() <= MAX_BYTES {
+            return Ok(text);
+        }
+        let longest = state
+            .media
+            .values_mut()
+            .max_by_key(|record| record.runs.len());
+        match longest {
+            Some(record) if record.runs.len() > 4 => {
+                let keep = record.runs.len() / 2;
+                record.runs = record.runs.iter().skip(keep).cloned().collect();
+            }
+            _ => {
+                let oldest = state
+                    .media
+                    .iter()
+                    .min_by(|a, b| a.1.last_seen.time.cmp(&b.1.last_seen.time));
+                let Some(identity) = oldest.map(|(identity, _)| identity.clone()) else {
+                    return Err(io::Error::other("an empty state is too large"));
+                };
+                state.media.remove(&identity);
+            }
+        }
+    }
+}
+
+impl When {
+    /// Now, on this machine. What cannot be read stays empty.
+    pub fn now() -> Self {
+        let since_epoch = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let uptime = uptime
+            .split_whitespace()
+            .next()
+            .and_then(|seconds| seconds.parse().ok());
+        Self {
+            time: rfc3339(since_epoch.as_secs()),
+            boot: boot.trim().to_string(),
+            uptime: uptime.unwrap_or(0.0),
+        }
+    }
+}
+
+/// Seconds since 1970 as `2026-12-01T02:31:00Z`; the calendar by Howard Hinnant's days_from_civil.
+fn rfc3339(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86400, seconds % 86400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Three significant digits: more is not in any figure.
+pub fn rounded(figure: f64) -> f64 {
+    format!("{figure:.2e}").parse().unwrap_or(figure)
+}
+
+#[cfg(test)]
+#[path = "state_test.rs"]
+mod tests;

@@ -1,0 +1,277 @@
+//! The only module with `unsafe`: what std and nix do not wrap.
+
+use nix::libc;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fs::File;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+/// Alignment of every I/O buffer in bytes. 64 KiB fits every page size that Linux boards use
+/// (4, 16 and 64 KiB) and every logical block size.
+pub const BUFFER_ALIGN: usize = 64 << 10;
+
+/// A zeroed heap buffer that direct I/O accepts.
+pub struct Buffer {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Buffer {
+    /// A buffer of `len` bytes; `len` is at least 1.
+    pub fn new(len: usize) -> io::Result<Self> {
+        let layout = Layout::from_size_align(len.max(1), BUFFER_ALIGN).map_err(io::Error::other)?;
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        match NonNull::new(start) {
+            Some(start) => Ok(Self { start, layout }),
+            None => handle_alloc_error(layout),
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` is valid for `layout.size()` initialised bytes as long as self lives.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and self is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// `struct iocb` of linux/aio_abi.h, little-endian field order (all our targets are).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: u32,
+    opcode: u16,
+    reqprio: i16,
+    fildes: u32,
+    buf: u64,
+    nbytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    resfd: u32,
+}
+
+/// `struct io_event` of linux/aio_abi.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct IoEvent {
+    /// The slot that the read was submitted with.
+    pub slot: u64,
+    object: u64,
+    /// Bytes read, or a negative errno.
+    pub result: i64,
+    result2: i64,
+}
+
+const IOCB_CMD_PREAD: u16 = 0; // linux/aio_abi.h
+
+/// Linux AIO: a queue of reads of one size that are really in flight at the same time.
+/// It exists on every kernel we meet; io_uring is switched off on many of them.
+pub struct ReadQueue<'a> {
+    context: libc::c_ulong,
+    file: &'a File,
+    buffer: Buffer,
+    control: Vec<Iocb>,
+    block: usize,
+    in_flight: usize,
+}
+
+impl<'a> ReadQueue<'a> {
+    /// A queue of `depth` slots for reads of `block` bytes.
+    /// # Errors
+    /// `ENOSYS` where the kernel (or an emulator) has no AIO.
+    pub fn new(file: &'a File, depth: usize, block: usize) -> io::Result<Self> {
+        let buffer = Buffer::new(depth * block)?;
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: io_setup writes one aio_context_t to a valid pointer.
+        checked(unsafe {
+            libc::syscall(libc::SYS_io_setup, depth as libc::c_ulong, &mut context)
+        })?;
+        Ok(Self {
+            context,
+            file,
+            buffer,
+            control: vec![Iocb::default(); depth],
+            block,
+            in_flight: 0,
+        })
+    }
+
+    /// Submits a read at `offset` bytes for each `(slot, offset)`; a slot must be idle.
+    pub fn submit(&mut self, reads: &[(usize, u64)]) -> io::Result<()> {
+        let mut pointers = [std::ptr::null_mut::<Iocb>(); 64];
+        for (pointer, &(slot, offset)) in pointers.iter_mut().zip(reads) {
+            let part = &mut self.buffer[slot * self.block..(slot + 1) * self.block];
+            let buf = part.as_mut_ptr() as usize as u64;
+            let control = &mut self.control[slot];
+            *control = Iocb {
+                data: slot as u64,
+                opcode: IOCB_CMD_PREAD,
+                fildes: self.file.as_raw_fd() as u32,
+                buf,
+                nbytes: self.block as u64,
+                offset: offset as i64,
+                ..Iocb::default()
+            };
+            *pointer = control;
+        }
+        let mut done = 0;
+        let count = reads.len().min(pointers.len());
+        while done < count {
+            // SAFETY: every pointer names an Iocb in `control`, whose buffer lies in `buffer`; both
+            // live until Drop has waited for what is in flight.
+            let taken = checked(unsafe {
+                libc::syscall(
+                    libc::SYS_io_submit,
+                    self.context,
+                    (count - done) as libc::c_long,
+                    pointers[done..].as_mut_ptr(),
+                )
+            })? as usize;
+            done += taken;
+            self.in_flight += taken;
+        }
+        Ok(())
+    }
+
+    /// Waits for at least one read and returns how many of `events` are filled.
+    pub fn wait(&mut self, events: &mut [IoEvent]) -> io::Result<usize> {
+        // SAFETY: the kernel writes at most `events.len()` events.
+        let got = checked(unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.context,
+                1 as libc::c_long,
+                events.len() as libc::c_long,
+                events.as_mut_ptr(),
+                std::ptr::null_mut::<libc::timespec>(),
+            )
+        })? as usize;
+        self.in_flight -= got.min(self.in_flight);
+        Ok(got)
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}
+
+impl Drop for ReadQueue<'_> {
+    fn drop(&mut self) {
+        // SAFETY: io_destroy waits for everything in flight, so no buffer is freed under the kernel.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}
+
+/// The head of `struct statx` (linux/stat.h) up to the direct-I/O fields.
+#[repr(C)]
+struct Statx {
+    mask: u32,
+    before: [u32; 37],
+    dio_mem_align: u32,
+    dio_offset_align: u32,
+    rest: [u32; 24],
+}
+
+const STATX_DIOALIGN: u32 = 0x2000; // linux/stat.h, since 6.1
+
+/// What the file system says of direct I/O on this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectIo {
+    /// Offsets and lengths must be multiples of this many bytes.
+    Aligned(u32),
+    /// The file system refuses it (statx answers 0).
+    Refused,
+    /// The kernel is older than 6.1, or the file system does not say (btrfs).
+    NotSaid,
+}
+
+/// Asks statx for the direct-I/O alignment of an open file.
+pub fn direct_io(file: &File) -> DirectIo {
+    // SAFETY: all-zero bytes are a valid Statx.
+    let mut answer: Statx = unsafe { std::mem::zeroed() };
+    // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor; the kernel writes 256 bytes,
+    // the size of Statx (checked below at compile time).
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_statx,
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            STATX_DIOALIGN,
+            &mut answer,
+        )
+    };
+    if result < 0 || answer.mask & STATX_DIOALIGN == 0 {
+        DirectIo::NotSaid
+    } else if answer.dio_offset_align == 0 {
+        DirectIo::Refused
+    } else {
+        DirectIo::Aligned(answer.dio_offset_align)
+    }
+}
+
+const _: () =
+    assert!(size_of::<Statx>() == 256 && std::mem::offset_of!(Statx, dio_mem_align) == 0x98);
+const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32);
+
+/// Puts this process into the idle I/O class (linux/ioprio.h: class 3, `who` process).
+/// bfq and mq-deadline honour it; `none` and kyber do not.
+pub fn idle_io_class() -> io::Result<()> {
+    const IOPRIO_WHO_PROCESS: libc::c_long = 1;
+    const IOPRIO_IDLE: libc::c_long = 3 << 13;
+    // SAFETY: plain integers.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_ioprio_set,
+            IOPRIO_WHO_PROCESS,
+            0 as libc::c_long,
+            IOPRIO_IDLE,
+        )
+    })?;
+    Ok(())
+}
+
+nix::ioctl_read!(get_flags, b'f', 1, libc::c_long);
+nix::ioctl_write_ptr!(set_flags, b'f', 2, libc::c_long);
+const FS_NOCOW_FL: libc::c_long = 0x0080_0000; // linux/fs.h
+
+/// `chattr +C` on an empty file: without it btrfs sends direct writes through the page cache,
+/// since it must checksum them.
+pub fn no_copy_on_write(file: &File) -> io::Result<()> {
+    let mut flags: libc::c_long = 0;
+    // SAFETY: the kernel reads and writes one int (it declares long) at a valid pointer.
+    unsafe { get_flags(file.as_raw_fd(), &mut flags) }.map_err(io::Error::from)?;
+    flags |= FS_NOCOW_FL;
+    // SAFETY: as above.
+    unsafe { set_flags(file.as_raw_fd(), &flags) }.map_err(io::Error::from)?;
+    Ok(())
+}
