@@ -8,12 +8,13 @@ use super::{
     Measurement, Message, NotMeasured, Probe, Reason, Stop, random_read, random_write, read_back,
     sequential_read, write,
 };
-use crate::error::{Result, cause_text};
+use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The orders for the child of one medium.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,14 +78,28 @@ impl Job {
 /// What the probes of one medium share.
 pub struct Context<'a> {
     pub job: Job,
+    /// What the read probes read: the whole disk, or the scratch file.
     pub disk: File,
+    pub whole_disk: bool,
     pub budget: Budget,
     pub tell: &'a mut dyn FnMut(Message),
     /// Median latency of the random read, for the depth of the queued one.
-    pub random_read_median: std::time::Duration,
+    pub random_read_median: Duration,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    fn new(job: Job, disk: File, whole_disk: bool, tell: &'a mut dyn FnMut(Message)) -> Self {
+        let budget = Budget::new(&job.plan);
+        Self {
+            job,
+            disk,
+            whole_disk,
+            budget,
+            tell,
+            random_read_median: Duration::ZERO,
+        }
+    }
+
     /// See [`super::io::stop`].
     pub fn stop(&self, probe: Probe, error: &io::Error, what: &str) -> Stop {
         super::io::stop(probe, &self.job.sys, error, what)
@@ -113,6 +128,7 @@ impl Context<'_> {
             }
             Ok(mut measurement) => match (before, Counters::read(&self.job.sys.join("stat"))) {
                 (Ok(before), Ok(after)) => {
+                    measurement.whole_disk = self.whole_disk;
                     measurement.counted_bytes = match probe.writes() {
                         true => after.written.wrapping_sub(before.written),
                         false => after.read.wrapping_sub(before.read),
@@ -162,22 +178,43 @@ pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
         .read(true)
         .custom_flags(nix::fcntl::OFlag::O_DIRECT.bits() | nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(&job.device);
-    let disk = match disk {
-        Ok(disk) => disk,
-        Err(error) => return cannot_open(&job, &error, tell),
-    };
-    let mut context = Context {
-        budget: Budget::new(&job.plan),
-        job,
-        disk,
-        tell,
-        random_read_median: Default::default(),
-    };
-    read_probes(&mut context);
-    if context.job.plan.file > 0 {
-        write_probes(&mut context);
+    match disk {
+        Ok(disk) => {
+            let mut context = Context::new(job, disk, true, tell);
+            read_probes(&mut context);
+            if context.job.plan.file > 0 {
+                write_probes(&mut context);
+            }
+        }
+        Err(error) => match through_file(&job, &error) {
+            Some((disk, made)) => {
+                let mut context = Context::new(job, disk, false, tell);
+                probes_through_file(&mut context, made);
+            }
+            None => cannot_open(&job, &error, tell),
+        },
     }
-    (context.tell)(Message::Done);
+    tell(Message::Done);
+}
+
+/// Where the whole disk may not be opened (a container, a device policy) but a file on it may be
+/// written, the reads are of that file: less of the disk, and the measurement says so.
+fn through_file(job: &Job, error: &io::Error) -> Option<(File, Made)> {
+    if error.kind() != io::ErrorKind::PermissionDenied || job.plan.file == 0 {
+        return None;
+    }
+    let made = scratch(job).ok()?;
+    Some((made.0.file.try_clone().ok()?, made))
+}
+
+fn probes_through_file(context: &mut Context, mut made: Made) {
+    let (scratch, bytes) = (&mut made.0, made.1);
+    context.run(Probe::DurableWrite, |c| write::run(c, scratch, bytes));
+    context.job.bytes = scratch.bytes();
+    if scratch.blocks() > 0 {
+        read_probes(context);
+    }
+    overwrite_probes(context, scratch);
 }
 
 fn cannot_open(job: &Job, error: &io::Error, tell: &mut dyn FnMut(Message)) {
@@ -208,53 +245,61 @@ fn read_probes(context: &mut Context) {
 }
 
 fn write_probes(context: &mut Context) {
-    let mut made = match scratch(context) {
-        Ok(made) => made,
+    match scratch(&context.job) {
+        Ok((mut scratch, bytes)) => {
+            context.run(Probe::DurableWrite, |c| write::run(c, &mut scratch, bytes));
+            overwrite_probes(context, &mut scratch);
+        }
         Err((reason, detail)) => {
-            for probe in context.job.probes().into_iter().skip(3) {
+            for probe in context
+                .job
+                .probes()
+                .into_iter()
+                .filter(|&probe| probe >= Probe::DurableWrite)
+            {
                 context.not_measured(probe, reason, detail.clone());
             }
-            return;
         }
-    };
-    let (scratch, bytes) = (&mut made.0, made.1);
-    context.run(Probe::DurableWrite, |c| write::run(c, scratch, bytes));
-    for probe in [Probe::RandomWriteDurable, Probe::RandomWrite] {
-        if !context.job.probes().contains(&probe) {
-            continue;
-        }
+    }
+}
+
+/// What needs the scratch file as the durable write left it.
+fn overwrite_probes(context: &mut Context, scratch: &mut Scratch) {
+    for probe in context
+        .job
+        .probes()
+        .into_iter()
+        .filter(|&probe| probe > Probe::DurableWrite)
+    {
         if scratch.blocks() == 0 {
-            context.not_measured(probe, Reason::Other, "there is nothing to overwrite");
+            context.not_measured(probe, Reason::Other, "nothing was written before");
+        } else if probe == Probe::ReadBack {
+            context.run(probe, |c| read_back::run(c, scratch));
         } else {
             context.run(probe, |c| random_write::run(c, scratch, probe));
         }
     }
-    if scratch.blocks() == 0 {
-        context.not_measured(Probe::ReadBack, Reason::Other, "nothing was written");
-    } else {
-        context.run(Probe::ReadBack, |c| read_back::run(c, scratch));
-    }
 }
 
-/// The scratch file and how large it may become: as planned, or what the reserve leaves.
-fn scratch(context: &Context) -> std::result::Result<(Scratch, u64), (Reason, String)> {
-    let job = &context.job;
+/// The scratch file and how many bytes it may become.
+type Made = (Scratch, u64);
+
+/// As large as planned, or what the reserve leaves.
+fn scratch(job: &Job) -> std::result::Result<Made, (Reason, String)> {
     let Some(directory) = &job.directory else {
         return Err(job
             .no_directory
             .clone()
             .unwrap_or((Reason::NotMounted, "no file system".into())));
     };
-    let failed = |operation: &str, error: io::Error| match context.stop(
+    let failed = |what: &str, error: io::Error| match super::io::stop(
         Probe::DurableWrite,
+        &job.sys,
         &error,
-        operation,
+        what,
     ) {
         Stop::NotMeasured(reason, detail) => (reason, detail),
-        Stop::Fault(_) => (
-            Reason::Other,
-            format!("{operation}: {}", cause_text(&error)),
-        ),
+        Stop::Fault(fault) => (Reason::Other, fault.detail),
     };
     let free = nix::sys::statvfs::statvfs(directory)
         .map(|fs| fs.blocks_available() as u64 * fs.fragment_size() as u64)

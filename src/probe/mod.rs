@@ -80,6 +80,8 @@ pub struct Measurement {
     pub depth: u32,
     /// False where the file system refused direct I/O and each write was flushed instead.
     pub direct: bool,
+    /// The read probes read the whole disk; false where they could only read the scratch file.
+    pub whole_disk: bool,
     /// Latency of one operation in µs: half were faster.
     pub median_us: f64,
     /// 99 of 100 were faster, µs.

@@ -73,7 +73,7 @@ pub fn bad_read(
         offset / 512
     );
     let mut stopped = stop(probe, &context.job.sys, error, &what);
-    if let Stop::Fault(fault) = &mut stopped {
+    if let (true, Stop::Fault(fault)) = (context.whole_disk, &mut stopped) {
         let block = context.job.logical_block as usize;
         let sector = first_bad_sector(&context.disk, part, offset, block, context.budget.end());
         fault.confirmed = sector.is_some();

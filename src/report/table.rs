@@ -43,6 +43,18 @@ pub fn block(report: &Report) -> String {
             latency(measured.max_us)
         );
     }
+    if report
+        .outcome
+        .results
+        .measured
+        .iter()
+        .any(|m| !m.whole_disk)
+    {
+        wrap(
+            &mut text,
+            "The whole disk could not be opened: reads are of the scratch file only.",
+        );
+    }
     let first = report
         .outcome
         .first_operation_ms
