@@ -269,32 +269,42 @@ fn set_aside(path: &Path) {
     }
 }
 
-/// The text of the state, after dropping the oldest runs, and at last the media not seen for
-/// longest, as long as it is too large.
+/// Media that keep their whole history: with 32 runs each they fit.
+const MEDIA: usize = 8;
+
+/// The text of the state; where it is too large, without the media not seen for longest, an
+/// eighth at a time, and at last with half the runs.
 fn fitting(state: &mut State) -> io::Result<String> {
     loop {
         let text = toml::to_string(state).map_err(io::Error::other)?;
         if text.len() <= MAX_BYTES {
             return Ok(text);
         }
-        let longest = state
-            .media
-            .values_mut()
-            .max_by_key(|record| record.runs.len());
-        match longest {
-            Some(record) if record.runs.len() > 4 => {
+        if state.media.len() > MEDIA {
+            let mut seen: Vec<_> = state
+                .media
+                .iter()
+                .map(|(id, record)| (&record.last_seen.time, id))
+                .collect();
+            seen.sort();
+            let oldest: Vec<String> = seen[..seen.len().div_ceil(8)]
+                .iter()
+                .map(|s| s.1.clone())
+                .collect();
+            oldest
+                .iter()
+                .for_each(|identity| drop(state.media.remove(identity)));
+        } else if state.media.values().all(|record| record.runs.is_empty()) {
+            return Err(io::Error::other("too large without any run"));
+        } else {
+            for record in state.media.values_mut() {
                 let keep = record.runs.len() / 2;
-                record.runs = record.runs.iter().skip(keep).cloned().collect();
-            }
-            _ => {
-                let oldest = state
-                    .media
+                record.runs = record
+                    .runs
                     .iter()
-                    .min_by(|a, b| a.1.last_seen.time.cmp(&b.1.last_seen.time));
-                let Some(identity) = oldest.map(|(identity, _)| identity.clone()) else {
-                    return Err(io::Error::other("an empty state is too large"));
-                };
-                state.media.remove(&identity);
+                    .skip(record.runs.len() - keep)
+                    .cloned()
+                    .collect();
             }
         }
     }
