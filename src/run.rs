@@ -199,8 +199,7 @@ impl Work<'_> {
     fn job(&self, medium: &Medium, profile: Profile) -> Job {
         let place = self.place(medium);
         let reserve = |directory: &Path| {
-            let share = nix::sys::statvfs::statvfs(directory)
-                .map_or(0, |fs| fs.blocks() as u64 * fs.fragment_size() as u64 / 20);
+            let share = scratch::space(directory).map_or(0, |space| space.size / 20);
             // design.md: the larger of 5 % and 256 MiB, 64 MiB on media under 4 GiB.
             share.max(if medium.bytes < 4 << 30 {
                 64 << 20

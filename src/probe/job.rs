@@ -3,7 +3,7 @@
 
 use super::budget::{Budget, Plan};
 use super::io::Counters;
-use super::scratch::Scratch;
+use super::scratch::{self, Scratch};
 use super::{
     Measurement, Message, NotMeasured, Probe, Reason, Stop, random_read, random_write, read_back,
     sequential_read, write,
@@ -203,7 +203,7 @@ fn through_file(job: &Job, error: &io::Error) -> Option<(File, Made)> {
     if error.kind() != io::ErrorKind::PermissionDenied || job.plan.file == 0 {
         return None;
     }
-    let made = scratch(job).ok()?;
+    let made = make_scratch(job).ok()?;
     Some((made.0.file.try_clone().ok()?, made))
 }
 
@@ -245,7 +245,7 @@ fn read_probes(context: &mut Context) {
 }
 
 fn write_probes(context: &mut Context) {
-    match scratch(&context.job) {
+    match make_scratch(&context.job) {
         Ok((mut scratch, bytes)) => {
             context.run(Probe::DurableWrite, |c| write::run(c, &mut scratch, bytes));
             overwrite_probes(context, &mut scratch);
@@ -285,7 +285,7 @@ fn overwrite_probes(context: &mut Context, scratch: &mut Scratch) {
 type Made = (Scratch, u64);
 
 /// As large as planned, or what the reserve leaves.
-fn scratch(job: &Job) -> std::result::Result<Made, (Reason, String)> {
+fn make_scratch(job: &Job) -> std::result::Result<Made, (Reason, String)> {
     let Some(directory) = &job.directory else {
         return Err(job
             .no_directory
@@ -301,9 +301,9 @@ fn scratch(job: &Job) -> std::result::Result<Made, (Reason, String)> {
         Stop::NotMeasured(reason, detail) => (reason, detail),
         Stop::Fault(fault) => (Reason::Other, fault.detail),
     };
-    let free = nix::sys::statvfs::statvfs(directory)
-        .map(|fs| fs.blocks_available() as u64 * fs.fragment_size() as u64)
-        .map_err(|e| failed("ask for the free space", e.into()))?;
+    let free = scratch::space(directory)
+        .map_err(|e| failed("ask for the free space", e))?
+        .free;
     let bytes = job.plan.file.min(free.saturating_sub(job.reserve)) >> 20 << 20;
     if bytes < 4 << 20 {
         let detail = format!(

@@ -108,6 +108,26 @@ fn no_nameless_files(error: &io::Error) -> bool {
     )
 }
 
+/// Bytes of a file system: all of it, and what is free for everyone.
+pub struct Space {
+    pub size: u64,
+    pub free: u64,
+}
+
+/// The space of the file system of `directory`.
+/// # Errors
+/// As statvfs(3).
+#[allow(clippy::unnecessary_cast)] // statvfs counts in 32 bits on some of our targets
+pub fn space(directory: &Path) -> io::Result<Space> {
+    let fs = nix::sys::statvfs::statvfs(directory)?;
+    let unit = fs.fragment_size() as u64;
+    let bytes = |blocks: u64| blocks.saturating_mul(unit);
+    Ok(Space {
+        size: bytes(fs.blocks() as u64),
+        free: bytes(fs.blocks_available() as u64),
+    })
+}
+
 /// Removes a file that a killed run left in `directory`; nothing where there is none.
 /// Only a regular file with one name is touched, and no link is followed.
 /// # Errors
