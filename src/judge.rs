@@ -209,7 +209,8 @@ fn fault(fault: &Fault) -> Finding {
 
 /// Fails closed: whatever was wanted and has neither figure nor fault is a finding.
 fn missing(results: &Results, findings: &mut Vec<Finding>) {
-    for &probe in &results.wanted {
+    // Backwards, so that the probes that share a reason are named in their order.
+    for &probe in results.wanted.iter().rev() {
         let measured = results
             .measured
             .iter()

@@ -150,7 +150,9 @@ impl Work<'_> {
             verdict = verdict.max(worst);
             table += &block;
         }
-        say(&table);
+        if !report::journal::native() {
+            say(&table);
+        }
         Ok(verdict)
     }
 

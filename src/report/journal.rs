@@ -6,9 +6,14 @@ use crate::medium::{Medium, NoMedium};
 use log::Level;
 use log::kv::Value;
 
+/// Whether this process is a service whose output goes to the journal.
+pub fn native() -> bool {
+    systemd_journal_logger::connected_to_journal()
+}
+
 /// The journal natively under systemd, lines on standard error otherwise.
 pub fn install() {
-    if systemd_journal_logger::connected_to_journal()
+    if native()
         && let Ok(journal) = systemd_journal_logger::JournalLog::new()
         && journal
             .with_syslog_identifier("storage-selftest".into())
