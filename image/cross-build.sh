@@ -95,10 +95,21 @@ way() { # TRIPLE
     fi
 }
 
+# The standard library, compiled anew without its backtrace printer: a third of the binary.
+# RUSTC_BOOTSTRAP: -Zbuild-std is not yet stable.
+small_std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size)
+# With panic=abort nothing unwinds.
+small="-C force-unwind-tables=no"
+
 build_rustup() { # --target TRIPLE...
+    local std=()
+    if [ -d "$sysroot/lib/rustlib/src/rust/library" ] ||
+        timeout "$rustup_patience" rustup component add rust-src >/dev/null 2>&1; then
+        std=("${small_std[@]}")
+    fi
     # Pi 5 kernels have 16 KiB pages, other ARM kernels up to 64 KiB.
-    RUSTFLAGS="-C linker=rust-lld -C link-self-contained=yes -C link-arg=-zmax-page-size=65536" \
-        CARGO_TARGET_DIR=$cache/rustup cargo build --locked --release "$@"
+    RUSTFLAGS="$small -C linker=rust-lld -C link-self-contained=yes -C link-arg=-zmax-page-size=65536" \
+        RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$cache/rustup cargo build --locked --release "${std[@]}" "$@"
 }
 
 build_debian() { # --target TRIPLE...
@@ -111,13 +122,12 @@ build_debian() { # --target TRIPLE...
             "cargo-zigbuild==$zigbuild" "ziglang==$zig"
         touch "$venv/$zigbuild-$zig"
     fi
-    # RUSTC_BOOTSTRAP: -Zbuild-std is not yet stable.
     env -u RUSTUP_TOOLCHAIN \
         PATH="$venv/bin:/usr/bin:/bin" CARGO=/usr/bin/cargo RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
-        RUSTFLAGS="-C link-self-contained=no -C link-arg=-Wl,-z,max-page-size=65536" \
+        RUSTFLAGS="$small -C link-self-contained=no -C link-arg=-Wl,-z,max-page-size=65536" \
         ZIG_GLOBAL_CACHE_DIR="$cache/zig" CARGO_ZIGBUILD_CACHE_DIR="$cache/zigbuild" \
         CARGO_TARGET_DIR="$cache/debian" \
-        cargo-zigbuild zigbuild --locked --release -Zbuild-std=std,panic_abort "$@"
+        cargo-zigbuild zigbuild --locked --release "${small_std[@]}" "$@"
 }
 
 case ${1:-} in

@@ -166,7 +166,7 @@ impl Outcome {
             Message::Fault(fault) => self.results.faults.push(fault),
             Message::Wrote(bytes) => self.written = bytes,
             Message::FirstOperation(milliseconds) => self.first_operation_ms = Some(milliseconds),
-            Message::Done => return true,
+            Message::Done {} => return true,
         }
         false
     }

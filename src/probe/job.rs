@@ -194,7 +194,7 @@ pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
             None => cannot_open(&job, &error, tell),
         },
     }
-    tell(Message::Done);
+    tell(Message::Done {});
 }
 
 /// Where the whole disk may not be opened (a container, a device policy) but a file on it may be
@@ -230,7 +230,7 @@ fn cannot_open(job: &Job, error: &io::Error, tell: &mut dyn FnMut(Message)) {
             detail,
         }));
     }
-    tell(Message::Done);
+    tell(Message::Done {});
 }
 
 fn read_probes(context: &mut Context) {

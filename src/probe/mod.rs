@@ -181,7 +181,7 @@ pub enum Stop {
 
 /// What the child of a medium tells the parent, in this order for each probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "kind", content = "of")]
+#[serde(rename_all = "kebab-case")]
 pub enum Message {
     /// A probe starts.
     Started(Probe),
@@ -193,5 +193,5 @@ pub enum Message {
     /// The first operation of all, which bears a spin-up: milliseconds.
     FirstOperation(f64),
     /// Every probe had its turn.
-    Done,
+    Done {},
 }

@@ -1,0 +1,406 @@
+//! A guest: QEMU, the agent that runs commands in it, and QEMU's monitor.
+
+use crate::disk::Disk;
+use crate::spec::{self, Drive};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A boot under software emulation on a busy machine.
+const BOOT: Duration = Duration::from_secs(400);
+/// A command in the guest, if nothing else was said: several times what it should take.
+const COMMAND: Duration = Duration::from_secs(180);
+
+/// What is started.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum System {
+    /// Kernel, busybox and our binary.
+    Bench,
+    /// The same for arm64.
+    BenchArm64,
+    /// Debian with systemd, its root on an SD card.
+    Systemd,
+    /// The same, with a tmpfs over a read-only root.
+    SystemdOverlay,
+}
+
+/// What a command in the guest came to.
+pub struct Output {
+    pub status: i32,
+    pub text: String,
+    /// As seen by the guest's own clock it would be less; this is what a user waits.
+    pub seconds: f64,
+}
+
+struct Machine {
+    qemu: Child,
+    agent: BufReader<UnixStream>,
+    monitor: BufReader<UnixStream>,
+}
+
+pub struct Guest {
+    system: System,
+    dir: PathBuf,
+    drives: Vec<Drive>,
+    machine: Option<Machine>,
+    plugged: u32,
+    started: Instant,
+}
+
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/rig")
+}
+
+impl System {
+    fn arch(self) -> (&'static str, &'static str) {
+        match self {
+            System::BenchArm64 => ("arm64", "aarch64"),
+            _ => ("amd64", "x86_64"),
+        }
+    }
+}
+
+impl Guest {
+    /// A guest with these devices (see `spec.rs`), not yet started.
+    pub fn new(system: System, devices: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Not under target/: a socket's path must be short.
+        let dir = std::env::temp_dir().join(format!("rig-{}-{number}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory for the guest");
+        let mut drives = Vec::new();
+        if matches!(system, System::Systemd | System::SystemdOverlay) {
+            let mut root = spec::drive("sd=2G", "root", &dir).expect("the root's card");
+            let copied = Command::new("cp")
+                .args(["--sparse=always", "--reflink=auto"])
+                .arg(target().join("systemd/root.img"))
+                .arg(&root.image)
+                .status();
+            assert!(copied.is_ok_and(|status| status.success()), "cannot copy the root");
+            root.kind = "root".into();
+            drives.push(root);
+        }
+        for (n, words) in devices.split_whitespace().enumerate() {
+            drives.push(spec::drive(words, &format!("d{n}"), &dir).unwrap_or_else(|error| panic!("{error}")));
+        }
+        Self { system, dir, drives, machine: None, plugged: 0, started: Instant::now() }
+    }
+
+    /// Started, and ready for commands.
+    pub fn boot(system: System, devices: &str) -> Self {
+        let mut guest = Self::new(system, devices);
+        guest.power_on();
+        guest
+    }
+
+    fn command(&self, append: &str) -> Command {
+        let (arch, ours) = self.system.arch();
+        let bench = target().join(format!("bench-{arch}"));
+        // The initramfs is made once; our binary comes as a second archive behind it.
+        let initrd = self.dir.join("initrd.gz");
+        if !initrd.exists() {
+            let mut all = fs::read(bench.join("initrd.gz")).expect("the guest: tests/rig/run builds it");
+            all.extend(archive("bin/storage-selftest", &binary(ours)));
+            fs::write(&initrd, all).expect("the initramfs");
+        }
+        // Whoever is gone takes the guest along.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", &format!("qemu-system-{ours}")]);
+        let console = match self.system {
+            System::BenchArm64 => {
+                command.args(["-M", "virt,gic-version=3", "-cpu", "cortex-a72"]);
+                "ttyAMA0"
+            }
+            _ => {
+                command.args(["-M", "q35", "-cpu", "max"]);
+                "ttyS0"
+            }
+        };
+        let (cores, memory) = match self.system {
+            System::Bench | System::BenchArm64 => ("1", "512"),
+            System::Systemd | System::SystemdOverlay => ("2", "1024"),
+        };
+        let root = match self.system {
+            System::Systemd => "rig.root=/dev/mmcblk0 systemd.firstboot=off systemd.default_device_timeout_sec=300",
+            System::SystemdOverlay => "rig.root=/dev/mmcblk0 rig.overlay systemd.firstboot=off systemd.default_device_timeout_sec=300",
+            _ => "",
+        };
+        command
+            .args(["-accel", "tcg,thread=multi", "-smp", cores, "-m", memory])
+            .args(["-nodefaults", "-nographic", "-no-reboot"])
+            .arg("-kernel")
+            .arg(bench.join("vmlinuz"))
+            .arg("-initrd")
+            .arg(initrd)
+            .arg("-append")
+            .arg(format!("console={console} quiet panic=-1 mitigations=off {root} {append}"))
+            .args(["-device", "qemu-xhci,id=xhci,p2=8,p3=8", "-device", "usb-ehci,id=ehci"]);
+        for drive in &self.drives {
+            for json in &drive.blockdevs {
+                command.arg("-blockdev").arg(json);
+            }
+            for json in &drive.devices {
+                command.arg("-device").arg(json);
+            }
+        }
+        command
+    }
+
+    fn power_on(&mut self) {
+        self.started = Instant::now();
+        let listen = |name: &str| {
+            let path = self.dir.join(name);
+            let _ = fs::remove_file(&path);
+            UnixListener::bind(path).expect("a socket for the guest")
+        };
+        let (agent, monitor) = (listen("agent"), listen("monitor"));
+        let log = File::options().create(true).append(true).open(self.dir.join("console")).expect("the console's log");
+        let mut qemu = self
+            .command("rig.agent")
+            .args(["-device", "virtio-serial-pci"])
+            .arg("-chardev")
+            .arg(format!("socket,id=agent,path={}/agent", self.dir.display()))
+            .args(["-device", "virtserialport,chardev=agent,name=rig"])
+            .arg("-qmp")
+            .arg(format!("unix:{}/monitor", self.dir.display()))
+            .args(["-serial", "stdio"])
+            .stdin(Stdio::null())
+            .stderr(log.try_clone().expect("the console's log"))
+            .stdout(log)
+            .spawn()
+            .expect("qemu");
+        let monitor = accept(&monitor, &mut qemu);
+        let agent = accept(&agent, &mut qemu);
+        let (Some(agent), Some(monitor)) = (agent, monitor) else {
+            panic!("QEMU did not start:\n{}", self.console());
+        };
+        self.machine = Some(Machine { qemu, agent, monitor });
+        self.qmp("qmp_capabilities", "{}");
+        self.machine().agent.get_ref().set_read_timeout(Some(BOOT)).expect("a time limit");
+        assert_eq!(self.answer().text, "", "not what an agent says first");
+    }
+
+    fn machine(&mut self) -> &mut Machine {
+        self.machine.as_mut().expect("the guest is off")
+    }
+
+    pub fn seconds_since_start(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Whether the guest still answers.
+    pub fn alive(&mut self) -> bool {
+        self.machine.as_mut().is_some_and(|machine| matches!(machine.qemu.try_wait(), Ok(None)))
+    }
+
+    /// The last lines that the console showed.
+    pub fn console(&self) -> String {
+        let all = fs::read(self.dir.join("console")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&all);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(25)..].join("\n")
+    }
+
+    /// Runs a command line of the shell to its end.
+    pub fn sh(&mut self, command: &str) -> Output {
+        self.start(command);
+        self.finish()
+    }
+
+    /// The same for what must succeed: its output.
+    pub fn must(&mut self, command: &str) -> String {
+        let output = self.sh(command);
+        assert_eq!(output.status, 0, "{command}:\n{}", output.text);
+        output.text
+    }
+
+    /// Starts a command and comes back, to break something meanwhile.
+    pub fn start(&mut self, command: &str) {
+        assert!(!command.contains('\n'), "one line: {command}");
+        self.started = Instant::now();
+        let machine = self.machine();
+        machine.agent.get_ref().set_read_timeout(Some(COMMAND)).expect("a time limit");
+        writeln!(machine.agent.get_mut(), "{command}").expect("the guest's agent");
+    }
+
+    /// Waits for the command that was started.
+    pub fn finish(&mut self) -> Output {
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Output {
+        let started = self.started;
+        let read = |machine: &mut Machine| -> std::io::Result<Output> {
+            let mut line = String::new();
+            machine.agent.read_line(&mut line)?;
+            let (status, length) = line.trim_end().split_once(' ').ok_or(std::io::ErrorKind::InvalidData)?;
+            let mut text = vec![0; length.trim().parse().map_err(|_| std::io::ErrorKind::InvalidData)?];
+            machine.agent.read_exact(&mut text)?;
+            Ok(Output {
+                status: status.parse().unwrap_or(0),
+                text: String::from_utf8_lossy(&text).into_owned(),
+                seconds: started.elapsed().as_secs_f64(),
+            })
+        };
+        match read(self.machine()) {
+            Ok(output) => output,
+            Err(error) => {
+                // What comes later would answer another question.
+                self.power_off();
+                panic!("the guest gave no answer: {error}; its console:\n{}", self.console());
+            }
+        }
+    }
+
+    /// Asks QEMU's monitor; panics when it refuses.
+    pub fn qmp(&mut self, command: &str, arguments: &str) -> String {
+        let ask = |machine: &mut Machine| -> std::io::Result<String> {
+            writeln!(machine.monitor.get_mut(), r#"{{"execute":"{command}","arguments":{arguments}}}"#)?;
+            loop {
+                let mut line = String::new();
+                if machine.monitor.read_line(&mut line)? == 0 {
+                    return Err(std::io::ErrorKind::UnexpectedEof.into());
+                }
+                // Between them come the greeting and events.
+                if line.starts_with(r#"{"return""#) || line.starts_with(r#"{"error""#) {
+                    return Ok(line);
+                }
+            }
+        };
+        match ask(self.machine()) {
+            Ok(line) if line.starts_with(r#"{"return""#) => line,
+            Ok(line) => panic!("{command}: {line}"),
+            Err(error) => panic!("QEMU at {command}: {error}\n{}", self.console()),
+        }
+    }
+
+    /// The disk of ours behind the `n`th device of the list.
+    pub fn disk(&self, n: usize) -> Arc<Disk> {
+        let n = n + usize::from(self.drives[0].kind == "root");
+        self.drives[n].disk.clone().expect("a served disk: say `served` in its options")
+    }
+
+    /// Plugs a USB disk in; returns its number for [`Self::unplug`] and its name in the guest.
+    pub fn plug(&mut self, words: &str) -> (usize, String) {
+        self.plugged += 1;
+        let drive = spec::drive(words, &format!("p{}", self.plugged), &self.dir).unwrap_or_else(|error| panic!("{error}"));
+        self.drives.push(drive);
+        let n = self.drives.len() - 1;
+        for json in self.drives[n].blockdevs.clone() {
+            self.qmp("blockdev-add", &json);
+        }
+        let name = self.attach(n);
+        (n - usize::from(self.drives[0].kind == "root"), name)
+    }
+
+    fn attach(&mut self, n: usize) -> String {
+        let before = self.must("ls /sys/block");
+        for json in self.drives[n].devices.clone() {
+            self.qmp("device_add", &json);
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline {
+            let now = self.must("ls /sys/block");
+            if let Some(new) = now.lines().find(|line| !before.lines().any(|old| old == *line)) {
+                // The partitions come a moment after the disk, its size before both.
+                let name = new.to_string();
+                self.must(&format!("n=0; until [ -s /sys/block/{name}/size ] && [ $(cat /sys/block/{name}/size) != 0 ] || [ $n = 50 ]; do sleep 0.1; n=$((n+1)); done; sleep 0.5"));
+                return name;
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        panic!("the guest never saw the disk");
+    }
+
+    /// Pulls a disk out. Its image stays, for [`Self::replug`].
+    pub fn unplug(&mut self, n: usize) {
+        let n = n + usize::from(self.drives[0].kind == "root");
+        for json in self.drives[n].devices.clone().iter().rev() {
+            let id = json.split(r#""id":""#).nth(1).and_then(|rest| rest.split('"').next()).expect("a device has an id");
+            self.qmp("device_del", &format!(r#"{{"id":"{id}"}}"#));
+        }
+    }
+
+    /// Puts it back; returns its name in the guest now.
+    pub fn replug(&mut self, n: usize) -> String {
+        let n = n + usize::from(self.drives[0].kind == "root");
+        thread::sleep(Duration::from_secs(1));
+        self.attach(n)
+    }
+
+    fn power_off(&mut self) {
+        if let Some(mut machine) = self.machine.take() {
+            let _ = machine.qemu.kill();
+            let _ = machine.qemu.wait();
+        }
+    }
+
+    /// Cuts the power, loses what no served disk had flushed, and boots again.
+    pub fn power_cycle(&mut self) {
+        self.power_off();
+        for disk in self.drives.iter().filter_map(|drive| drive.disk.as_ref()) {
+            disk.cut_power().expect("the image");
+        }
+        self.power_on();
+    }
+
+    /// A person's guest: the console on this terminal, until it is switched off.
+    pub fn shell(&mut self) -> i32 {
+        let status = self.command("rig.mount").args(["-serial", "mon:stdio"]).status();
+        status.map_or(1, |status| status.code().unwrap_or(1))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.power_off();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Waits for QEMU to call, unless it ended before.
+fn accept(listener: &UnixListener, qemu: &mut Child) -> Option<BufReader<UnixStream>> {
+    listener.set_nonblocking(true).ok()?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).ok()?;
+            return Some(BufReader::new(stream));
+        }
+        if !matches!(qemu.try_wait(), Ok(None)) {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+/// Our static binary for that architecture, as `make dist` leaves it.
+fn binary(arch: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("dist/{arch}/storage-selftest"));
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; tests/rig/run builds it", path.display()))
+}
+
+/// A cpio archive ("newc") with one program in it; the kernel unpacks it over the first one.
+fn archive(name: &str, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, mode, content) in [(name, 0o100_755, content), ("TRAILER!!!", 0, &[][..])] {
+        let fields = [0, mode, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
+        bytes.extend(b"070701");
+        for field in fields {
+            bytes.extend(format!("{field:08x}").bytes());
+        }
+        bytes.extend(name.bytes());
+        bytes.push(0);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes.extend(content);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    }
+    bytes
+}

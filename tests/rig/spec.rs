@@ -1,0 +1,197 @@
+//! The words that describe a guest's devices, in tests and in `make rig-shell`:
+//!
+//!     KIND=SIZE[,OPTION[=VALUE]]...[:FILE-SYSTEM]
+//!
+//! KIND is `sd` (on an SD host), `emmc`, `usb2` (usb-storage at 480 Mbit/s), `usb3` (at
+//! 5000), `uas` (at 5000), `hub` (behind a hub, at 12), `virtio` or `nvme`. OPTION is any of [`OPTIONS`].
+
+use crate::disk::{Disk, Faults, SECTOR};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Option, its value, what it does.
+pub const OPTIONS: &[(&str, &str, &str)] = &[
+    ("serial", "TEXT", "serial number that the device tells"),
+    ("model", "TEXT", "model that the device tells (not sd, emmc)"),
+    ("sector", "BYTES", "512 or 4096 (not sd, emmc)"),
+    ("fake", "SIZE", "real size: addresses beyond wrap around"),
+    ("lost", "SIZE", "real size: what is written beyond is lost"),
+    ("cache", "SIZE", "memory of the last writes in front of a fake"),
+    ("iops", "N", "requests a second"),
+    ("bps", "N", "bytes a second"),
+    ("read-error", "SECTOR", "reading this sector of 512 bytes fails"),
+    ("write-error", "SECTOR", "writing it fails"),
+    ("stall", "MS", "the first four writes take this long"),
+    ("drop", "", "writes are accepted and dropped"),
+    ("flip", "", "writes are stored with a bit inverted"),
+    ("forget", "", "a power cut loses even what was flushed"),
+    ("served", "", "no fault yet, but a test can make one"),
+];
+
+/// How QEMU is told of a device: on its command line as `-device JSON`, or by its monitor.
+pub type Json = String;
+
+pub struct Drive {
+    pub kind: String,
+    pub id: String,
+    pub image: PathBuf,
+    /// With a disk of ours in between, where faults can be made.
+    pub disk: Option<Arc<Disk>>,
+    pub blockdevs: Vec<Json>,
+    pub devices: Vec<Json>,
+}
+
+/// `8G` or `512M` or a number of bytes.
+pub fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
+    let power = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(format!("not a size: {text}")),
+    };
+    digits
+        .parse::<u64>()
+        .map(|n| n << power)
+        .map_err(|_| format!("not a size: {text}"))
+}
+
+/// One device from its words, with its image in `dir`.
+pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
+    let wrong = |what: &str| format!("{words}: {what}");
+    let (words_, fs) = match words.split_once(':') {
+        Some((words, fs)) => (words, Some(fs)),
+        None => (words, None),
+    };
+    let mut options = words_.split(',');
+    let (kind, bytes) = options
+        .next()
+        .and_then(|first| first.split_once('='))
+        .ok_or_else(|| wrong("KIND=SIZE is missing"))?;
+    let bytes = size(bytes)?;
+    let (mut serial, mut model, mut sector) = (format!("RIG-{}", id.to_uppercase()), None, 512);
+    let (mut faults, mut served) = (Faults::default(), false);
+    for option in options {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let number = || size(value).map_err(|_| wrong(&format!("{name} needs a number")));
+        served |= !matches!(name, "serial" | "model" | "sector");
+        match name {
+            "serial" => serial = value.into(),
+            "model" => model = Some(value.to_string()),
+            "sector" => sector = number()?,
+            "fake" => faults.wraps_at = Some(number()?),
+            "lost" => faults.loses_from = Some(number()?),
+            "cache" => faults.fake_cache = number()?,
+            "iops" => faults.iops = Some(number()?),
+            "bps" => faults.bps = Some(number()?),
+            "read-error" => faults.read_error = Some(number()?),
+            "write-error" => faults.write_error = Some(number()?),
+            "stall" => faults.stalls = vec![Duration::from_millis(number()?); 4].into(),
+            "drop" => faults.drops_writes = true,
+            "flip" => faults.flips_writes = true,
+            "forget" => faults.lies_about_flush = true,
+            "served" => {}
+            _ => return Err(wrong(&format!("no such option: {name}"))),
+        }
+    }
+    if matches!(kind, "sd" | "emmc") && !bytes.is_power_of_two() {
+        return Err(wrong("QEMU's card must have a power of two as its size"));
+    }
+
+    let image = dir.join(format!("{id}.img"));
+    make_image(&image, bytes, fs).map_err(|error| wrong(&error.to_string()))?;
+    let mut blockdevs = Vec::new();
+    let disk = if served {
+        let socket = dir.join(format!("{id}.nbd"));
+        let disk = Disk::serve(&image, &socket, faults).map_err(|error| wrong(&error.to_string()))?;
+        blockdevs.push(format!(
+            r#"{{"driver":"nbd","node-name":"{id}-node","server":{{"type":"unix","path":"{}"}}}}"#,
+            socket.display()
+        ));
+        Some(disk)
+    } else {
+        blockdevs.push(format!(
+            r#"{{"driver":"file","node-name":"{id}-node","filename":"{}","cache":{{"no-flush":true}}}}"#,
+            image.display()
+        ));
+        None
+    };
+    blockdevs.push(format!(r#"{{"driver":"raw","node-name":"{id}-raw","file":"{id}-node"}}"#));
+
+    let drive = format!(r#""drive":"{id}-raw""#);
+    let disk_like = format!(r#"{drive},"serial":"{serial}","logical_block_size":{sector},"physical_block_size":{sector}"#);
+    let devices = match kind {
+        "sd" => vec![
+            format!(r#"{{"driver":"sdhci-pci","id":"{id}-host"}}"#),
+            format!(r#"{{"driver":"sd-card","id":"{id}","bus":"pcie.0/{id}-host/sd-bus",{drive}}}"#),
+        ],
+        "emmc" => vec![
+            format!(r#"{{"driver":"sdhci-pci","id":"{id}-host"}}"#),
+            format!(r#"{{"driver":"emmc","id":"{id}","bus":"pcie.0/{id}-host/sd-bus",{drive}}}"#),
+        ],
+        "usb2" => vec![format!(r#"{{"driver":"usb-storage","id":"{id}","bus":"ehci.0",{disk_like}}}"#)],
+        "usb3" => vec![format!(r#"{{"driver":"usb-storage","id":"{id}","bus":"xhci.0",{disk_like}}}"#)],
+        "hub" => vec![
+            format!(r#"{{"driver":"usb-hub","id":"{id}-hub","bus":"xhci.0","port":"4"}}"#),
+            format!(r#"{{"driver":"usb-storage","id":"{id}","bus":"xhci.0","port":"4.1",{disk_like}}}"#),
+        ],
+        "uas" => {
+            let product = model.map_or(String::new(), |model| format!(r#","product":"{model}""#));
+            vec![
+                format!(r#"{{"driver":"usb-uas","id":"{id}-uas","bus":"xhci.0","serial":"{serial}"}}"#),
+                format!(r#"{{"driver":"scsi-hd","id":"{id}","bus":"{id}-uas.0",{disk_like}{product}}}"#),
+            ]
+        }
+        "virtio" => vec![format!(r#"{{"driver":"virtio-blk-pci","id":"{id}",{disk_like}}}"#)],
+        "nvme" => vec![format!(r#"{{"driver":"nvme","id":"{id}",{disk_like}}}"#)],
+        _ => return Err(wrong("no such kind of device")),
+    };
+    Ok(Drive { kind: kind.into(), id: id.into(), image, disk, blockdevs, devices })
+}
+
+/// A sparse image; with a file system in a partition, as a stick comes from the shop.
+fn make_image(image: &Path, bytes: u64, fs: Option<&str>) -> io::Result<()> {
+    File::create(image)?.set_len(bytes)?;
+    let Some(fs) = fs else { return Ok(()) };
+    const START: u64 = 1 << 20;
+    let part = image.with_extension("part");
+    File::create(&part)?.set_len(bytes - START)?;
+    // Kind of the partition, and how to make the file system.
+    let (id, mkfs): (u8, &[&str]) = match fs {
+        "ext4" => (0x83, &["mkfs.ext4", "-q", "-F"]),
+        "f2fs" => (0x83, &["mkfs.f2fs", "-q", "-f"]),
+        "btrfs" => (0x83, &["mkfs.btrfs", "-q", "-f"]),
+        "xfs" => (0x83, &["mkfs.xfs", "-q", "-f"]),
+        "vfat" => (0x0c, &["mkfs.vfat", "-F", "32"]),
+        "exfat" => (0x07, &["mkfs.exfat"]),
+        "ntfs3" | "ntfs" => (0x07, &["mkfs.ntfs", "-Q", "-F", "-q"]),
+        _ => return Err(io::Error::other(format!("no such file system: {fs}"))),
+    };
+    let made = Command::new(mkfs[0]).args(&mkfs[1..]).arg(&part).output()?;
+    if !made.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&made.stderr).into_owned()));
+    }
+    let copied = Command::new("dd")
+        .args(["bs=1M", "seek=1", "conv=sparse,notrunc", "status=none"])
+        .arg(format!("if={}", part.display()))
+        .arg(format!("of={}", image.display()))
+        .status()?;
+    std::fs::remove_file(&part)?;
+    if !copied.success() {
+        return Err(io::Error::other("dd failed"));
+    }
+    // One entry of an MBR; nobody asks for cylinders and heads.
+    let mut mbr = [0; 512];
+    mbr[440..444].copy_from_slice(b"rig!");
+    mbr[446..454].copy_from_slice(&[0, 0xfe, 0xff, 0xff, id, 0xfe, 0xff, 0xff]);
+    mbr[454..458].copy_from_slice(&((START / SECTOR) as u32).to_le_bytes());
+    mbr[458..462].copy_from_slice(&(((bytes - START) / SECTOR) as u32).to_le_bytes());
+    mbr[510..].copy_from_slice(&[0x55, 0xaa]);
+    std::os::unix::fs::FileExt::write_all_at(&File::options().write(true).open(image)?, &mbr, 0)
+}
