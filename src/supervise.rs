@@ -258,7 +258,7 @@ mod tests {
             fault,
             Message::Started(Probe::RandomRead),
             Message::Wrote(1 << 40),
-            Message::Done,
+            Message::Done {},
         ] {
             let text = toml::to_string(&message).unwrap();
             assert!(!text.as_bytes().contains(&END));

@@ -106,6 +106,8 @@ impl Guest {
         let initrd = self.dir.join("initrd.gz");
         if !initrd.exists() {
             let mut all = fs::read(bench.join("initrd.gz")).expect("the guest: tests/rig/run builds it");
+            // Where the kernel looks for the next archive.
+            all.resize(all.len().next_multiple_of(4), 0);
             all.extend(archive("bin/storage-selftest", &binary(ours)));
             fs::write(&initrd, all).expect("the initramfs");
         }
@@ -308,9 +310,10 @@ impl Guest {
         while Instant::now() < deadline {
             let now = self.must("ls /sys/block");
             if let Some(new) = now.lines().find(|line| !before.lines().any(|old| old == *line)) {
-                // The partitions come a moment after the disk, its size before both.
+                // The partition comes a moment after the disk.
                 let name = new.to_string();
-                self.must(&format!("n=0; until [ -s /sys/block/{name}/size ] && [ $(cat /sys/block/{name}/size) != 0 ] || [ $n = 50 ]; do sleep 0.1; n=$((n+1)); done; sleep 0.5"));
+                let last = if self.drives[n].partitioned { format!("{name}1") } else { name.clone() };
+                self.must(&format!("n=0; until [ -b /dev/{last} ]; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ]; done"));
                 return name;
             }
             thread::sleep(Duration::from_millis(200));

@@ -39,6 +39,7 @@ pub struct Drive {
     pub kind: String,
     pub id: String,
     pub image: PathBuf,
+    pub partitioned: bool,
     /// With a disk of ours in between, where faults can be made.
     pub disk: Option<Arc<Disk>>,
     pub blockdevs: Vec<Json>,
@@ -152,7 +153,7 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         "nvme" => vec![format!(r#"{{"driver":"nvme","id":"{id}",{disk_like}}}"#)],
         _ => return Err(wrong("no such kind of device")),
     };
-    Ok(Drive { kind: kind.into(), id: id.into(), image, disk, blockdevs, devices })
+    Ok(Drive { kind: kind.into(), id: id.into(), image, partitioned: fs.is_some(), disk, blockdevs, devices })
 }
 
 /// A sparse image; with a file system in a partition, as a stick comes from the shop.
