@@ -47,7 +47,11 @@ pub fn run(
     let mut outcome = Outcome::default();
     outcome.results.wanted = job.probes();
     let mut child = start(job)?;
-    let ended = listen(&mut child, end, interrupted, &mut outcome, progress);
+    let ended = match listen(&mut child, end, interrupted, &mut outcome, progress) {
+        // Ctrl-C reaches the child too, which may be gone before we look.
+        Ended::Closed if interrupted.load(Ordering::Relaxed) => Ended::Interrupted,
+        ended => ended,
+    };
     let killed = !matches!(ended, Ended::Done);
     if killed {
         let _ = child.kill(); // it may have ended by itself meanwhile
