@@ -24,7 +24,7 @@ trap 'rm -rf --one-file-system "$root"' EXIT
 
 [ -e "$tar" ] || {
     # Without a mirror's name it takes Debian's own, with updates and security.
-    mmdebstrap --quiet --variant=apt --include=git,make,ca-certificates "$suite" "$tar.new"
+    mmdebstrap --quiet --format=tar --variant=apt --include=git,make,ca-certificates "$suite" "$tar.new"
     mv "$tar.new" "$tar"
 }
 tar -C "$root" -xf "$tar"

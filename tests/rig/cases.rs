@@ -296,7 +296,7 @@ fn plugged_in_again(guest: &mut Guest) {
     guest.unplug(n);
     output.measured();
     let state = guest.must("cat /tmp/state/state.toml");
-    assert_eq!(state.matches("WANDERER").count(), 1, "one medium, two runs:\n{state}");
+    assert_eq!((state.matches("first_seen]").count(), state.matches(".run]]").count()), (1, 2), "media and runs:\n{state}");
 }
 
 fn buses(guest: &mut Guest) {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A boot under software emulation on a busy machine.
 const BOOT: Duration = Duration::from_secs(400);
 /// A command in the guest, if nothing else was said: several times what it should take.
-const COMMAND: Duration = Duration::from_secs(180);
+const COMMAND: Duration = Duration::from_secs(90);
 
 /// What is started.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -186,6 +186,9 @@ impl Guest {
         self.qmp("qmp_capabilities", "{}");
         self.machine().agent.get_ref().set_read_timeout(Some(BOOT)).expect("a time limit");
         assert_eq!(self.answer().text, "", "not what an agent says first");
+        // Disks come when they come.
+        let disks = self.drives.len();
+        self.must(&format!("n=0; until [ $(ls /sys/block | grep -cE '^(sd|mmcblk|nvme|vd)[a-z0-9]*$') -ge {disks} ]; do sleep 0.1; n=$((n+1)); [ $n -lt 600 ]; done"));
     }
 
     fn machine(&mut self) -> &mut Machine {
