@@ -1,0 +1,214 @@
+"""The measurements of tests/bench.sh: bench.py BINARY DEVICE DIRECTORY."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+
+PAIRS = 7
+SECONDS = 1.5
+MIB = 1 << 20
+
+# Of each probe: the name, our key, fio's arguments.
+QD1 = ["--ioengine=psync"]
+PROBES = [
+    ("sequential read, 1 MiB QD1", "sequential-read", [*QD1, "--rw=read", "--bs=1M"]),
+    ("random read, 4 KiB QD1", "random-read", [*QD1, "--rw=randread", "--bs=4k"]),
+    ("random read, 4 KiB QD32", "random-read-queued",
+     ["--ioengine=libaio", "--iodepth=32", "--rw=randread", "--bs=4k"]),
+]
+# An order for our child (src/probe/job.rs) whose plan is spent on one probe.
+PLAN = """device = "{device}"
+sys = "{sys}"
+bytes = {bytes}
+logical_block = 512
+volatile_cache = false
+fs_type = ""
+reserve = 0
+seed = {seed}
+[plan]
+seconds = {seconds}
+written = 0
+place_seconds = {place}
+random_seconds = {random}
+file = 0
+write_seconds = 0.0
+random_writes = 0
+random_write_seconds = 0.0
+"""
+
+binary, device, directory = (os.path.realpath(path) for path in sys.argv[1:])
+sys_block = "/sys/block/" + os.path.basename(device)
+
+
+def report(name, figure, bound, good):
+    print(f"{name:<44} {figure:>12}  {bound:<12} {'ok' if good else 'NOT MET'}", flush=True)
+
+
+def give_up(why):
+    sys.exit(f"bench: could not measure: {why}")
+
+
+def fio(arguments, seconds):
+    """Rate (operations a second), CPU seconds an operation. The latter by fio's own account
+    of its job: its start takes 0.2 s of CPU, which would flatter us."""
+    command = ["fio", "--name=bench", f"--filename={device}", "--readonly", "--direct=1",
+               # As ours: any block at any time.
+               "--norandommap", "--randrepeat=0",
+               "--time_based", f"--runtime={seconds}", "--output-format=json", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, cwd=directory)
+    if done.returncode or b"{" not in done.stdout:
+        give_up("fio failed")
+    # Its warnings come before the JSON.
+    job = json.loads(done.stdout[done.stdout.index(b"{"):])["jobs"][0]
+    percent = job["usr_cpu"] + job["sys_cpu"]
+    seconds = percent / 100 * job["job_runtime"] / 1e3
+    return job["read"]["iops"], seconds / job["read"]["total_ios"]
+
+
+def run(profile, watch=None):
+    """A whole run as a user starts it. Its figures, seconds, and the most memory any of its
+    processes had."""
+    state = os.path.join(directory, "state")
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        [binary, "run", "--medium", device, "--profile", profile, "--state-dir", state],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    memory = 0
+    while process.poll() is None:
+        if watch:
+            # Not ru_maxrss, which counts what we were between fork and exec.
+            memory = max([memory, *map(peak, family(process.pid))])
+        time.sleep(0.002)
+    seconds = time.monotonic() - begin
+    # 1 and 2 are answers about the medium.
+    if process.returncode > 2:
+        give_up(f"run --profile {profile} ended with {process.returncode}")
+    with open(os.path.join(state, "state.toml"), "rb") as file:
+        (record,) = tomllib.load(file)["medium"].values()
+    return record["run"][-1]["figures"], seconds, memory
+
+
+def family(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [pid, *map(int, file.read().split())]
+    except OSError:
+        return [pid]
+
+
+def peak(pid):
+    """KiB of memory that a process had at most; 0 before it is ours and after its end."""
+    try:
+        if os.readlink(f"/proc/{pid}/exe") != binary:
+            return 0
+        with open(f"/proc/{pid}/status") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("VmHWM")), 0)
+    except OSError:
+        return 0
+
+
+def on_cpu(pid):
+    with open(f"/proc/{pid}/schedstat") as file:
+        return int(file.read().split()[0]) / 1e9
+
+
+def probe(key, seconds):
+    """CPU seconds an operation of our child, its start and end included, but not another
+    probe that comes before."""
+    sequential, queued = key == "sequential-read", key == "random-read-queued"
+    job = PLAN.format(
+        device=device, sys=sys_block, seed=time.monotonic_ns() & 0xFFFFFFFF,
+        bytes=size(),
+        # The queued read comes after the other and for as long; without the queued one, the
+        # time of the whole is up before it.
+        seconds=float(seconds if key == "random-read" else 10 * seconds),
+        place=seconds / 3 if sequential else 0.0,
+        random=0.0 if sequential else float(seconds))
+    process = subprocess.Popen([binary, "probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdin.write(job.encode())
+    process.stdin.close()
+    other, operations, pending = 0.0, 0, b""
+    while chunk := os.read(process.stdout.fileno(), 65536):
+        *messages, pending = (pending + chunk).split(b"\0")
+        for message in map(tomllib.loads, map(bytes.decode, messages)):
+            if queued and message.get("started") == "random-read":
+                other = -on_cpu(process.pid)
+            if queued and message.get("started") == key:
+                other += on_cpu(process.pid)
+            if message.get("measured", {}).get("probe") == key:
+                operations = message["measured"]["operations"]
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = status
+    if status or not operations:
+        give_up(f"the child of {key} ended with {status}")
+    return (usage.ru_utime + usage.ru_stime - other) / operations
+
+
+def size():
+    with open(sys_block + "/size") as file:
+        return int(file.read()) * 512
+
+
+def written():
+    """Bytes by the disk's own counters, with what the file system still held back."""
+    os.sync()
+    with open(sys_block + "/stat") as file:
+        return int(file.read().split()[6]) * 512
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def against_fio():
+    rates, times = ({key: [] for _, key, _ in PROBES} for _ in range(2))
+    # One of ours, one of fio's and so on, so that another's load meets both.
+    for _ in range(PAIRS):
+        ours, _, _ = run("routine")
+        for _, key, arguments in PROBES:
+            if key not in ours:
+                give_up(f"a run without {key}")
+            rate, _ = fio(arguments, 1)
+            if key == "sequential-read":
+                rate *= MIB / 1e6
+            rates[key].append((ours[key], rate))
+        for _, key, arguments in PROBES:
+            times[key].append((probe(key, SECONDS), fio(arguments, SECONDS)[1]))
+    for name, key, _ in PROBES:
+        ratio = median(ours / theirs for ours, theirs in rates[key])
+        unit = "MB/s" if key == "sequential-read" else "IOPS"
+        ours, theirs = (median(side) for side in zip(*rates[key]))
+        report(f"{name}, {unit}", f"{ratio:.3f} x fio", ">= 0.97", ratio >= 0.97)
+        print(f"    {ours:.0f} against {theirs:.0f}")
+    for name, key, _ in PROBES:
+        ratio = median(ours / theirs for ours, theirs in times[key])
+        ours, theirs = (median(side) * 1e6 for side in zip(*times[key]))
+        report(f"{name}, CPU an operation", f"{ratio:.3f} x fio", "<= 1", ratio <= 1)
+        print(f"    {ours:.2f} us against {theirs:.2f}")
+
+
+def bounds():
+    before = written()
+    _, seconds, memory = run("boot", watch=True)
+    wrote = (written() - before) / MIB
+    report("boot profile, time", f"{seconds:.1f} s", "<= 30 s", seconds <= 30)
+    report("boot profile, written by the disk's count", f"{wrote:.1f} MiB", "<= 24 MiB", wrote <= 24)
+    report("peak memory of any process", f"{memory / 1024:.1f} MiB", "<= 8 MiB", 0 < memory <= 8192)
+    times = []
+    for _ in range(20):
+        begin = time.monotonic()
+        subprocess.run([binary, "list"], stdout=subprocess.DEVNULL, check=True)
+        times.append(time.monotonic() - begin)
+    report("list", f"{median(times) * 1e3:.1f} ms", "< 20 ms", median(times) < 0.020)
+    arm = "dist/aarch64/storage-selftest"
+    if os.path.exists(arm):
+        kib = os.stat(arm).st_size / 1024
+        report("aarch64 binary", f"{kib:.0f} KiB", "<= 768 KiB", kib <= 768)
+
+
+bounds()
+against_fio()
