@@ -50,7 +50,9 @@ pub struct Guest {
     drives: Vec<Drive>,
     machine: Option<Machine>,
     plugged: u32,
+    /// When the command began.
     started: Instant,
+    booted: Duration,
 }
 
 fn target() -> PathBuf {
@@ -89,7 +91,7 @@ impl Guest {
         for (n, words) in devices.split_whitespace().enumerate() {
             drives.push(spec::drive(words, &format!("d{n}"), &dir).unwrap_or_else(|error| panic!("{error}")));
         }
-        Self { system, dir, drives, machine: None, plugged: 0, started: Instant::now() }
+        Self { system, dir, drives, machine: None, plugged: 0, started: Instant::now(), booted: Duration::ZERO }
     }
 
     /// Started, and ready for commands.
@@ -186,6 +188,7 @@ impl Guest {
         self.qmp("qmp_capabilities", "{}");
         self.machine().agent.get_ref().set_read_timeout(Some(BOOT)).expect("a time limit");
         assert_eq!(self.answer().text, "", "not what an agent says first");
+        self.booted = self.started.elapsed();
         // Disks come when they come.
         let disks = self.drives.len();
         self.must(&format!("n=0; until [ $(ls /sys/block | grep -cE '^(sd|mmcblk|nvme|vd)[a-z0-9]*$') -ge {disks} ]; do sleep 0.1; n=$((n+1)); [ $n -lt 600 ]; done"));
@@ -195,8 +198,9 @@ impl Guest {
         self.machine.as_mut().expect("the guest is off")
     }
 
-    pub fn seconds_since_start(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
+    /// Seconds from power-on to the first command.
+    pub fn boot_seconds(&self) -> f64 {
+        self.booted.as_secs_f64()
     }
 
     /// Whether the guest still answers.

@@ -118,7 +118,7 @@ fn one(group: &Group, case: &Case, slot: &mut Option<Guest>) -> Result<f64, Stri
     if slot.as_mut().is_none_or(|guest| !guest.alive()) {
         *slot = None;
         let guest = panic::catch_unwind(|| Guest::boot(group.system, group.devices)).map_err(text)?;
-        println!("guest {} ready in {:.1} s", group.name, guest.seconds_since_start());
+        println!("guest {} ready in {:.1} s", group.name, guest.boot_seconds());
         *slot = Some(guest);
     }
     let guest = slot.as_mut().expect("started above");
