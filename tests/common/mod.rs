@@ -1,0 +1,209 @@
+//! What the end-to-end tests share: loop disks and the program itself.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Says why a test cannot run here, past the harness, which keeps what a passing test prints.
+pub fn skipped(test: &str, reason: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
+}
+
+fn output(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_string()),
+        false => Err(format!(
+            "{command:?}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+    }
+}
+
+/// A directory of its own, for state and configuration; gone on drop.
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!(
+            "storage-selftest-e2e-{}-{name}",
+            std::process::id()
+        ));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_string()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A loop disk, maybe with a mounted file system; gone on drop.
+pub struct Disk {
+    pub directory: Directory,
+    /// `/dev/loopN`
+    pub device: String,
+    mounted: bool,
+}
+
+impl Disk {
+    /// A disk of so many bytes, made by `losetup` with `options`.
+    pub fn new(name: &str, bytes: u64, options: &[&str]) -> Result<Self, String> {
+        let directory = Directory::new(name);
+        let image = directory.path("image");
+        fs::File::create(&image)
+            .and_then(|file| file.set_len(bytes))
+            .map_err(|e| e.to_string())?;
+        let device = output(
+            Command::new("losetup")
+                .args(options)
+                .args(["-f", "--show", &image]),
+        )?;
+        Ok(Self {
+            directory,
+            device,
+            mounted: false,
+        })
+    }
+
+    /// With a file system made by `mkfs` (words) and mounted with `options`.
+    pub fn formatted(
+        name: &str,
+        mib: u64,
+        mkfs: &str,
+        losetup: &[&str],
+        options: &str,
+    ) -> Result<Self, String> {
+        let mut disk = Self::new(name, mib << 20, losetup)?;
+        let mut words = mkfs.split(' ');
+        output(
+            Command::new(words.next().unwrap())
+                .args(words)
+                .arg(&disk.device),
+        )?;
+        fs::create_dir(disk.mount()).map_err(|e| e.to_string())?;
+        output(Command::new("mount").args(["-o", options, &disk.device, &disk.mount()]))?;
+        disk.mounted = true;
+        Ok(disk)
+    }
+
+    pub fn ext4(name: &str, mib: u64) -> Result<Self, String> {
+        Self::formatted(name, mib, "mkfs.ext4 -q -m 0", &[], "defaults")
+    }
+
+    pub fn mount(&self) -> String {
+        self.directory.path("mnt")
+    }
+
+    pub fn state(&self) -> String {
+        self.directory.path("state")
+    }
+
+    /// Field `n` (from 1) of `/sys/block/loopN/stat`.
+    pub fn counter(&self, n: usize) -> u64 {
+        let stat = format!(
+            "/sys/block/{}/stat",
+            self.device.trim_start_matches("/dev/")
+        );
+        let text = fs::read_to_string(stat).unwrap();
+        text.split_whitespace().nth(n - 1).unwrap().parse().unwrap()
+    }
+
+    /// `run --medium MOUNT --state-dir STATE` and what else is given.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        run(&[
+            &[
+                "run",
+                "--medium",
+                &self.mount(),
+                "--state-dir",
+                &self.state(),
+            ],
+            arguments,
+        ]
+        .concat())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = output(Command::new("umount").args(["-l", &self.mount()]));
+        }
+        let _ = output(Command::new("losetup").args(["-d", &self.device]));
+    }
+}
+
+/// What a run of the program left.
+pub struct Ran {
+    pub status: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into(),
+            err: String::from_utf8_lossy(&output.stderr).into(),
+        }
+    }
+}
+
+impl Ran {
+    /// Asserts the exit status and that the messages hold `part`.
+    #[track_caller]
+    pub fn says(&self, status: i32, part: &str) {
+        let all = format!("{}{}", self.err, self.out);
+        assert!(
+            self.status == status && all.contains(part),
+            "status {}, wanted {status} and {part:?} in:\n{all}",
+            self.status
+        );
+    }
+}
+
+pub fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage-selftest"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+pub fn run(arguments: &[&str]) -> Ran {
+    program(arguments).output().unwrap().into()
+}
+
+/// The state file as a table.
+#[track_caller]
+pub fn state(directory: &str) -> toml::Table {
+    let path = Path::new(directory).join("state.toml");
+    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    text.parse()
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The last run of the only medium in the state file.
+#[track_caller]
+pub fn last_run(directory: &str) -> toml::Table {
+    let state = state(directory);
+    let media = state["medium"].as_table().unwrap();
+    assert_eq!(media.len(), 1, "{media:?}");
+    let (_, record) = media.iter().next().unwrap();
+    record["run"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .as_table()
+        .unwrap()
+        .clone()
+}
