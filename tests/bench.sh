@@ -3,7 +3,7 @@
 # bounds; `make bench` calls it: tests/bench.sh [BINARY]
 #
 # Prints a line for each figure: its bound, and ok or NOT MET. Exits 0 whatever it
-# finds, other than 0 where it could not measure. Needs root; takes two minutes.
+# finds, other than 0 where it could not measure. Needs root; takes some two minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/sbin
