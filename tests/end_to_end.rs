@@ -314,7 +314,7 @@ fn thirty_two_reads_are_really_in_flight() {
                 .unwrap_or(0),
         );
     }
-    assert!((32..=33).contains(&most), "{most} reads in flight");
+    assert!(most >= 32, "{most} reads in flight");
 }
 
 #[test]
