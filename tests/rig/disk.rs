@@ -43,12 +43,6 @@ pub struct Faults {
     pub lies_about_flush: bool,
 }
 
-impl Faults {
-    fn any(&self) -> bool {
-        format!("{self:?}") != format!("{:?}", Self::default())
-    }
-}
-
 struct State {
     faults: Faults,
     /// Old content of all that was written since the last flush, in order.
@@ -63,17 +57,25 @@ struct State {
 pub struct Disk {
     file: File,
     size: u64,
+    /// Bytes a second that its bus carries; QEMU's own has no limit.
+    link: Option<u64>,
     state: Mutex<State>,
 }
 
 impl Disk {
     /// Serves `image` on the socket `at` until the process ends.
-    pub fn serve(image: &Path, at: &Path, faults: Faults) -> io::Result<Arc<Self>> {
+    pub fn serve(
+        image: &Path,
+        at: &Path,
+        link: Option<u64>,
+        faults: Faults,
+    ) -> io::Result<Arc<Self>> {
         let file = File::options().read(true).write(true).open(image)?;
         let size = file.metadata()?.len();
         let disk = Arc::new(Self {
             file,
             size,
+            link,
             state: Mutex::new(State {
                 faults,
                 unflushed: Vec::new(),
@@ -96,7 +98,9 @@ impl Disk {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|broken| broken.into_inner())
+        self.state
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner())
     }
 
     /// Changes what is wrong, also while a request waits.
@@ -124,7 +128,7 @@ impl Disk {
         {
             cost += Duration::from_secs(1) / u32::try_from(iops.max(1)).unwrap_or(u32::MAX);
         }
-        if let Some(bps) = state.faults.bps {
+        if let Some(bps) = [state.faults.bps, self.link].into_iter().flatten().min() {
             cost += Duration::from_nanos(length * 1_000_000_000 / bps.max(1));
         }
         if write && let Some(stall) = state.faults.stalls.pop_front() {
@@ -142,9 +146,6 @@ impl Disk {
         self.take_time(at, buffer.len() as u64, false);
         let state = self.lock();
         fails(state.faults.read_error, at, buffer.len())?;
-        if !state.faults.any() {
-            return self.file.read_exact_at(buffer, at);
-        }
         each_block(at, buffer.len(), |at, range| {
             let part = &mut buffer[range];
             match (state.cached.get(&(at / BLOCK)), state.faults.place(at)) {
@@ -256,9 +257,12 @@ impl Disk {
         loop {
             let header: [u8; 28] = take(&mut peer)?;
             let number = |from: usize, to: usize| {
-                header[from..to].iter().fold(0_u64, |n, &byte| n << 8 | u64::from(byte))
+                header[from..to]
+                    .iter()
+                    .fold(0_u64, |n, &byte| n << 8 | u64::from(byte))
             };
-            let (flags, kind, at, length) = (number(4, 6), number(6, 8), number(16, 24), number(24, 28));
+            let (flags, kind, at, length) =
+                (number(4, 6), number(6, 8), number(16, 24), number(24, 28));
             let mut data = vec![0; if kind < 2 { length as usize } else { 0 }];
             let result = match kind {
                 0 => self.read(at, &mut data),
@@ -276,7 +280,9 @@ impl Disk {
             if kind == 1 && flags & 1 != 0 {
                 self.flush();
             }
-            let errno = result.err().map_or(0, |error| error.raw_os_error().unwrap_or(5));
+            let errno = result
+                .err()
+                .map_or(0, |error| error.raw_os_error().unwrap_or(5));
             let mut bytes = 0x6744_6698_u32.to_be_bytes().to_vec();
             bytes.extend(errno.to_be_bytes());
             bytes.extend(&header[8..16]);
@@ -301,7 +307,9 @@ impl Faults {
 
 fn fails(sector: Option<u64>, at: u64, length: usize) -> io::Result<()> {
     match sector {
-        Some(sector) if (at..at + length as u64).contains(&(sector * SECTOR)) => Err(io::Error::from_raw_os_error(5)),
+        Some(sector) if (at..at + length as u64).contains(&(sector * SECTOR)) => {
+            Err(io::Error::from_raw_os_error(5))
+        }
         _ => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! A guest: QEMU, the agent that runs commands in it, and QEMU's monitor.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, SECTOR};
 use crate::spec::{self, Drive};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -84,14 +84,28 @@ impl Guest {
                 .arg(target().join("systemd/root.img"))
                 .arg(&root.image)
                 .status();
-            assert!(copied.is_ok_and(|status| status.success()), "cannot copy the root");
+            assert!(
+                copied.is_ok_and(|status| status.success()),
+                "cannot copy the root"
+            );
             root.kind = "root".into();
             drives.push(root);
         }
         for (n, words) in devices.split_whitespace().enumerate() {
-            drives.push(spec::drive(words, &format!("d{n}"), &dir).unwrap_or_else(|error| panic!("{error}")));
+            drives.push(
+                spec::drive(words, &format!("d{n}"), &dir)
+                    .unwrap_or_else(|error| panic!("{error}")),
+            );
         }
-        Self { system, dir, drives, machine: None, plugged: 0, started: Instant::now(), booted: Duration::ZERO }
+        Self {
+            system,
+            dir,
+            drives,
+            machine: None,
+            plugged: 0,
+            started: Instant::now(),
+            booted: Duration::ZERO,
+        }
     }
 
     /// Started, and ready for commands.
@@ -107,7 +121,8 @@ impl Guest {
         // The initramfs is made once; our binary comes as a second archive behind it.
         let initrd = self.dir.join("initrd.gz");
         if !initrd.exists() {
-            let mut all = fs::read(bench.join("initrd.gz")).expect("the guest: tests/rig/run builds it");
+            let mut all =
+                fs::read(bench.join("initrd.gz")).expect("the guest: tests/rig/run builds it");
             // Where the kernel looks for the next archive.
             all.resize(all.len().next_multiple_of(4), 0);
             all.extend(archive("bin/storage-selftest", &binary(ours)));
@@ -131,8 +146,12 @@ impl Guest {
             System::Systemd | System::SystemdOverlay => ("2", "1024"),
         };
         let root = match self.system {
-            System::Systemd => "rig.root=/dev/mmcblk0 systemd.firstboot=off systemd.default_device_timeout_sec=300",
-            System::SystemdOverlay => "rig.root=/dev/mmcblk0 rig.overlay systemd.firstboot=off systemd.default_device_timeout_sec=300",
+            System::Systemd => {
+                "rig.root=/dev/mmcblk0 systemd.firstboot=off systemd.default_device_timeout_sec=300"
+            }
+            System::SystemdOverlay => {
+                "rig.root=/dev/mmcblk0 rig.overlay systemd.firstboot=off systemd.default_device_timeout_sec=300"
+            }
             _ => "",
         };
         command
@@ -143,8 +162,15 @@ impl Guest {
             .arg("-initrd")
             .arg(initrd)
             .arg("-append")
-            .arg(format!("console={console} quiet panic=-1 mitigations=off {root} {append}"))
-            .args(["-device", "qemu-xhci,id=xhci,p2=8,p3=8", "-device", "usb-ehci,id=ehci"]);
+            .arg(format!(
+                "console={console} quiet panic=-1 mitigations=off {root} {append}"
+            ))
+            .args([
+                "-device",
+                "qemu-xhci,id=xhci,p2=8,p3=8",
+                "-device",
+                "usb-ehci,id=ehci",
+            ]);
         for drive in &self.drives {
             for json in &drive.blockdevs {
                 command.arg("-blockdev").arg(json);
@@ -164,7 +190,11 @@ impl Guest {
             UnixListener::bind(path).expect("a socket for the guest")
         };
         let (agent, monitor) = (listen("agent"), listen("monitor"));
-        let log = File::options().create(true).append(true).open(self.dir.join("console")).expect("the console's log");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.join("console"))
+            .expect("the console's log");
         let mut qemu = self
             .command("rig.agent")
             .args(["-device", "virtio-serial-pci"])
@@ -184,9 +214,17 @@ impl Guest {
         let (Some(agent), Some(monitor)) = (agent, monitor) else {
             panic!("QEMU did not start:\n{}", self.console());
         };
-        self.machine = Some(Machine { qemu, agent, monitor });
+        self.machine = Some(Machine {
+            qemu,
+            agent,
+            monitor,
+        });
         self.qmp("qmp_capabilities", "{}");
-        self.machine().agent.get_ref().set_read_timeout(Some(BOOT)).expect("a time limit");
+        self.machine()
+            .agent
+            .get_ref()
+            .set_read_timeout(Some(BOOT))
+            .expect("a time limit");
         assert_eq!(self.answer().text, "", "not what an agent says first");
         self.booted = self.started.elapsed();
         // Disks come when they come.
@@ -205,7 +243,9 @@ impl Guest {
 
     /// Whether the guest still answers.
     pub fn alive(&mut self) -> bool {
-        self.machine.as_mut().is_some_and(|machine| matches!(machine.qemu.try_wait(), Ok(None)))
+        self.machine
+            .as_mut()
+            .is_some_and(|machine| matches!(machine.qemu.try_wait(), Ok(None)))
     }
 
     /// The last lines that the console showed.
@@ -234,7 +274,11 @@ impl Guest {
         assert!(!command.contains('\n'), "one line: {command}");
         self.started = Instant::now();
         let machine = self.machine();
-        machine.agent.get_ref().set_read_timeout(Some(COMMAND)).expect("a time limit");
+        machine
+            .agent
+            .get_ref()
+            .set_read_timeout(Some(COMMAND))
+            .expect("a time limit");
         writeln!(machine.agent.get_mut(), "{command}").expect("the guest's agent");
     }
 
@@ -248,8 +292,17 @@ impl Guest {
         let read = |machine: &mut Machine| -> std::io::Result<Output> {
             let mut line = String::new();
             machine.agent.read_line(&mut line)?;
-            let (status, length) = line.trim_end().split_once(' ').ok_or(std::io::ErrorKind::InvalidData)?;
-            let mut text = vec![0; length.trim().parse().map_err(|_| std::io::ErrorKind::InvalidData)?];
+            let (status, length) = line
+                .trim_end()
+                .split_once(' ')
+                .ok_or(std::io::ErrorKind::InvalidData)?;
+            let mut text = vec![
+                0;
+                length
+                    .trim()
+                    .parse()
+                    .map_err(|_| std::io::ErrorKind::InvalidData)?
+            ];
             machine.agent.read_exact(&mut text)?;
             Ok(Output {
                 status: status.parse().unwrap_or(0),
@@ -262,7 +315,10 @@ impl Guest {
             Err(error) => {
                 // What comes later would answer another question.
                 self.power_off();
-                panic!("the guest gave no answer: {error}; its console:\n{}", self.console());
+                panic!(
+                    "the guest gave no answer: {error}; its console:\n{}",
+                    self.console()
+                );
             }
         }
     }
@@ -270,7 +326,10 @@ impl Guest {
     /// Asks QEMU's monitor; panics when it refuses.
     pub fn qmp(&mut self, command: &str, arguments: &str) -> String {
         let ask = |machine: &mut Machine| -> std::io::Result<String> {
-            writeln!(machine.monitor.get_mut(), r#"{{"execute":"{command}","arguments":{arguments}}}"#)?;
+            writeln!(
+                machine.monitor.get_mut(),
+                r#"{{"execute":"{command}","arguments":{arguments}}}"#
+            )?;
             loop {
                 let mut line = String::new();
                 if machine.monitor.read_line(&mut line)? == 0 {
@@ -289,23 +348,44 @@ impl Guest {
         }
     }
 
+    /// The list begins after the root's card.
+    fn index(&self, n: usize) -> usize {
+        n + usize::from(self.drives[0].kind == "root")
+    }
+
     /// The disk of ours behind the `n`th device of the list.
     pub fn disk(&self, n: usize) -> Arc<Disk> {
-        let n = n + usize::from(self.drives[0].kind == "root");
-        self.drives[n].disk.clone().expect("a served disk: say `served` in its options")
+        let n = self.index(n);
+        self.drives[n]
+            .disk
+            .clone()
+            .expect("a served disk: say `served` in its options")
+    }
+
+    /// What the guest calls the `n`th device of the list. Cards are found in no fixed
+    /// order and QEMU's all have one serial number: told by size.
+    pub fn name(&mut self, n: usize) -> String {
+        let n = self.index(n);
+        let sectors = fs::metadata(&self.drives[n].image)
+            .expect("the image")
+            .len()
+            / SECTOR;
+        let found = self.must(&format!("cd /sys/block && grep -lx {sectors} */size"));
+        found.trim_end().trim_end_matches("/size").to_string()
     }
 
     /// Plugs a USB disk in; returns its number for [`Self::unplug`] and its name in the guest.
     pub fn plug(&mut self, words: &str) -> (usize, String) {
         self.plugged += 1;
-        let drive = spec::drive(words, &format!("p{}", self.plugged), &self.dir).unwrap_or_else(|error| panic!("{error}"));
+        let drive = spec::drive(words, &format!("p{}", self.plugged), &self.dir)
+            .unwrap_or_else(|error| panic!("{error}"));
         self.drives.push(drive);
         let n = self.drives.len() - 1;
         for json in self.drives[n].blockdevs.clone() {
             self.qmp("blockdev-add", &json);
         }
         let name = self.attach(n);
-        (n - usize::from(self.drives[0].kind == "root"), name)
+        (n - self.index(0), name)
     }
 
     fn attach(&mut self, n: usize) -> String {
@@ -316,11 +396,21 @@ impl Guest {
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {
             let now = self.must("ls /sys/block");
-            if let Some(new) = now.lines().find(|line| !before.lines().any(|old| old == *line)) {
+            if let Some(new) = now
+                .lines()
+                .find(|line| !before.lines().any(|old| old == *line))
+            {
                 // The partition comes a moment after the disk.
                 let name = new.to_string();
-                let last = if self.drives[n].partitioned { format!("{name}1") } else { name.clone() };
-                self.must(&format!("n=0; until [ -b /dev/{last} ]; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ]; done"));
+                let last = if self.drives[n].fs.is_some() {
+                    format!("{name}1")
+                } else {
+                    name.clone()
+                };
+                self.drives[n].name.clone_from(&name);
+                self.must(&format!(
+                    "n=0; until [ -b /dev/{last} ]; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ]; done"
+                ));
                 return name;
             }
             thread::sleep(Duration::from_millis(200));
@@ -328,18 +418,33 @@ impl Guest {
         panic!("the guest never saw the disk");
     }
 
-    /// Pulls a disk out. Its image stays, for [`Self::replug`].
-    pub fn unplug(&mut self, n: usize) {
-        let n = n + usize::from(self.drives[0].kind == "root");
+    /// Pulls a disk out, also while a command works on it.
+    pub fn pull(&mut self, n: usize) {
+        let n = self.index(n);
         for json in self.drives[n].devices.clone().iter().rev() {
-            let id = json.split(r#""id":""#).nth(1).and_then(|rest| rest.split('"').next()).expect("a device has an id");
+            let id = json
+                .split(r#""id":""#)
+                .nth(1)
+                .and_then(|rest| rest.split('"').next())
+                .expect("a device has an id");
             self.qmp("device_del", &format!(r#"{{"id":"{id}"}}"#));
         }
     }
 
+    /// The same, and waits until it is gone. Its image stays, for [`Self::replug`].
+    pub fn unplug(&mut self, n: usize) {
+        self.pull(n);
+        // Its name may go to the next one only when it is free.
+        let n = self.index(n);
+        let name = self.drives[n].name.clone();
+        self.must(&format!(
+            "n=0; while [ -e /sys/block/{name} ]; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ]; done"
+        ));
+    }
+
     /// Puts it back; returns its name in the guest now.
     pub fn replug(&mut self, n: usize) -> String {
-        let n = n + usize::from(self.drives[0].kind == "root");
+        let n = self.index(n);
         thread::sleep(Duration::from_secs(1));
         self.attach(n)
     }
@@ -362,7 +467,13 @@ impl Guest {
 
     /// A person's guest: the console on this terminal, until it is switched off.
     pub fn shell(&mut self) -> i32 {
-        let status = self.command("rig.mount").args(["-serial", "mon:stdio"]).status();
+        let fs: Vec<&str> = self
+            .drives
+            .iter()
+            .filter_map(|drive| drive.fs.as_deref())
+            .collect();
+        let mount = format!("rig.mount={}", fs.join(","));
+        let status = self.command(&mount).args(["-serial", "mon:stdio"]).status();
         status.map_or(1, |status| status.code().unwrap_or(1))
     }
 }
@@ -394,14 +505,29 @@ fn accept(listener: &UnixListener, qemu: &mut Child) -> Option<BufReader<UnixStr
 /// Our static binary for that architecture, as `make dist` leaves it.
 fn binary(arch: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("dist/{arch}/storage-selftest"));
-    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; tests/rig/run builds it", path.display()))
+    fs::read(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; tests/rig/run builds it", path.display()))
 }
 
 /// A cpio archive ("newc") with one program in it; the kernel unpacks it over the first one.
 fn archive(name: &str, content: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, mode, content) in [(name, 0o100_755, content), ("TRAILER!!!", 0, &[][..])] {
-        let fields = [0, mode, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
+        let fields = [
+            0,
+            mode,
+            0,
+            0,
+            1,
+            0,
+            content.len(),
+            0,
+            0,
+            0,
+            0,
+            name.len() + 1,
+            0,
+        ];
         bytes.extend(b"070701");
         for field in fields {
             bytes.extend(format!("{field:08x}").bytes());

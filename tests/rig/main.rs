@@ -42,7 +42,10 @@ fn main() -> ExitCode {
         return shell(&arguments[1..].join(" "));
     }
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let parts: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let parts: Vec<&String> = arguments
+        .iter()
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
     let wanted = |group: &Group, case: &Case| {
         let name = format!("{}::{}", group.name, case.name);
         parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
@@ -56,7 +59,11 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
 
-    let (passed, failed, ignored) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (passed, failed, ignored) = (
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+    );
     let failures = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
     let start = Instant::now();
@@ -103,7 +110,11 @@ fn main() -> ExitCode {
         count(&ignored),
         start.elapsed().as_secs_f64()
     );
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// One test, in a guest that is started if there is none; seconds, or what went wrong.
@@ -117,8 +128,13 @@ fn one(group: &Group, case: &Case, slot: &mut Option<Guest>) -> Result<f64, Stri
     };
     if slot.as_mut().is_none_or(|guest| !guest.alive()) {
         *slot = None;
-        let guest = panic::catch_unwind(|| Guest::boot(group.system, group.devices)).map_err(text)?;
-        println!("guest {} ready in {:.1} s", group.name, guest.boot_seconds());
+        let guest =
+            panic::catch_unwind(|| Guest::boot(group.system, group.devices)).map_err(text)?;
+        println!(
+            "guest {} ready in {:.1} s",
+            group.name,
+            guest.boot_seconds()
+        );
         *slot = Some(guest);
     }
     let guest = slot.as_mut().expect("started above");
@@ -133,13 +149,24 @@ fn one(group: &Group, case: &Case, slot: &mut Option<Guest>) -> Result<f64, Stri
 
 fn shell(devices: &str) -> ExitCode {
     if devices.is_empty() {
-        eprintln!("usage: make rig-shell DEVICES=\"sd=8G,fake=2G usb3=4G:vfat\"\n\nKIND=SIZE[,OPTION[=VALUE]]...[:FILE-SYSTEM]");
-        eprintln!("kinds: sd emmc usb2 usb3 uas hub virtio nvme; file systems: ext4 f2fs btrfs xfs vfat exfat ntfs3; options:");
+        eprintln!(
+            "usage: make rig-shell DEVICES=\"sd=8G,fake=2G usb3=4G:vfat\"\n\nKIND=SIZE[,OPTION[=VALUE]]...[:FILE-SYSTEM]"
+        );
+        eprintln!(
+            "kinds: sd usb2 usb3 uas hub virtio nvme; file systems: ext4 f2fs btrfs xfs vfat exfat ntfs3; options:"
+        );
         for (name, value, what) in spec::OPTIONS {
             eprintln!("  {name:<12} {value:<7} {what}");
         }
         return ExitCode::from(64);
     }
+    // A wrong word needs no backtrace.
+    panic::set_hook(Box::new(|what| {
+        match what.payload().downcast_ref::<String>() {
+            Some(text) => eprintln!("{text}"),
+            None => eprintln!("{what}"),
+        }
+    }));
     match Guest::new(System::Bench, devices).shell() {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,

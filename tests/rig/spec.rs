@@ -2,7 +2,7 @@
 //!
 //!     KIND=SIZE[,OPTION[=VALUE]]...[:FILE-SYSTEM]
 //!
-//! KIND is `sd` (on an SD host), `emmc`, `usb2` (usb-storage at 480 Mbit/s), `usb3` (at
+//! KIND is `sd` (on an SD host), `usb2` (usb-storage at 480 Mbit/s), `usb3` (at
 //! 5000), `uas` (at 5000), `hub` (behind a hub, at 12), `virtio` or `nvme`. OPTION is any of [`OPTIONS`].
 
 use crate::disk::{Disk, Faults, SECTOR};
@@ -16,20 +16,32 @@ use std::time::Duration;
 /// Option, its value, what it does.
 pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("serial", "TEXT", "serial number that the device tells"),
-    ("model", "TEXT", "model that the device tells (not sd, emmc)"),
-    ("sector", "BYTES", "512 or 4096 (not sd, emmc)"),
+    ("model", "TEXT", "model that the device tells (uas)"),
+    ("sector", "BYTES", "512 or 4096 (not sd)"),
     ("fake", "SIZE", "real size: addresses beyond wrap around"),
     ("lost", "SIZE", "real size: what is written beyond is lost"),
-    ("cache", "SIZE", "memory of the last writes in front of a fake"),
+    (
+        "cache",
+        "SIZE",
+        "memory of the last writes in front of a fake",
+    ),
     ("iops", "N", "requests a second"),
     ("bps", "N", "bytes a second"),
-    ("read-error", "SECTOR", "reading this sector of 512 bytes fails"),
+    (
+        "read-error",
+        "SECTOR",
+        "reading this sector of 512 bytes fails",
+    ),
     ("write-error", "SECTOR", "writing it fails"),
     ("stall", "MS", "the first four writes take this long"),
     ("drop", "", "writes are accepted and dropped"),
     ("flip", "", "writes are stored with a bit inverted"),
     ("forget", "", "a power cut loses even what was flushed"),
-    ("served", "", "no fault yet, but a test can make one"),
+    (
+        "served",
+        "",
+        "no fault yet, but a test can make one (USB disks always are)",
+    ),
 ];
 
 /// How QEMU is told of a device: on its command line as `-device JSON`, or by its monitor.
@@ -37,9 +49,11 @@ pub type Json = String;
 
 pub struct Drive {
     pub kind: String,
-    pub id: String,
     pub image: PathBuf,
-    pub partitioned: bool,
+    /// In its only partition.
+    pub fs: Option<String>,
+    /// What the guest called it when it was plugged in last.
+    pub name: String,
     /// With a disk of ours in between, where faults can be made.
     pub disk: Option<Arc<Disk>>,
     pub blockdevs: Vec<Json>,
@@ -101,16 +115,24 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
             _ => return Err(wrong(&format!("no such option: {name}"))),
         }
     }
-    if matches!(kind, "sd" | "emmc") && !bytes.is_power_of_two() {
+    if kind == "sd" && !bytes.is_power_of_two() {
         return Err(wrong("QEMU's card must have a power of two as its size"));
     }
 
     let image = dir.join(format!("{id}.img"));
     make_image(&image, bytes, fs).map_err(|error| wrong(&error.to_string()))?;
+    // What real disks reach on these links.
+    let link = match kind {
+        "hub" => Some(1_000_000),
+        "usb2" => Some(36_000_000),
+        "usb3" | "uas" => Some(350_000_000),
+        _ => None,
+    };
     let mut blockdevs = Vec::new();
-    let disk = if served {
+    let disk = if served || link.is_some() {
         let socket = dir.join(format!("{id}.nbd"));
-        let disk = Disk::serve(&image, &socket, faults).map_err(|error| wrong(&error.to_string()))?;
+        let disk = Disk::serve(&image, &socket, link, faults)
+            .map_err(|error| wrong(&error.to_string()))?;
         blockdevs.push(format!(
             r#"{{"driver":"nbd","node-name":"{id}-node","server":{{"type":"unix","path":"{}"}}}}"#,
             socket.display()
@@ -123,37 +145,59 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         ));
         None
     };
-    blockdevs.push(format!(r#"{{"driver":"raw","node-name":"{id}-raw","file":"{id}-node"}}"#));
+    blockdevs.push(format!(
+        r#"{{"driver":"raw","node-name":"{id}-raw","file":"{id}-node"}}"#
+    ));
 
     let drive = format!(r#""drive":"{id}-raw""#);
-    let disk_like = format!(r#"{drive},"serial":"{serial}","logical_block_size":{sector},"physical_block_size":{sector}"#);
+    let disk_like = format!(
+        r#"{drive},"serial":"{serial}","logical_block_size":{sector},"physical_block_size":{sector}"#
+    );
     let devices = match kind {
         "sd" => vec![
             format!(r#"{{"driver":"sdhci-pci","id":"{id}-host"}}"#),
-            format!(r#"{{"driver":"sd-card","id":"{id}","bus":"pcie.0/{id}-host/sd-bus",{drive}}}"#),
+            format!(
+                r#"{{"driver":"sd-card","id":"{id}","bus":"pcie.0/{id}-host/sd-bus",{drive}}}"#
+            ),
         ],
-        "emmc" => vec![
-            format!(r#"{{"driver":"sdhci-pci","id":"{id}-host"}}"#),
-            format!(r#"{{"driver":"emmc","id":"{id}","bus":"pcie.0/{id}-host/sd-bus",{drive}}}"#),
-        ],
-        "usb2" => vec![format!(r#"{{"driver":"usb-storage","id":"{id}","bus":"ehci.0",{disk_like}}}"#)],
-        "usb3" => vec![format!(r#"{{"driver":"usb-storage","id":"{id}","bus":"xhci.0",{disk_like}}}"#)],
+        "usb2" => vec![format!(
+            r#"{{"driver":"usb-storage","id":"{id}","bus":"ehci.0",{disk_like}}}"#
+        )],
+        "usb3" => vec![format!(
+            r#"{{"driver":"usb-storage","id":"{id}","bus":"xhci.0",{disk_like}}}"#
+        )],
         "hub" => vec![
             format!(r#"{{"driver":"usb-hub","id":"{id}-hub","bus":"xhci.0","port":"4"}}"#),
-            format!(r#"{{"driver":"usb-storage","id":"{id}","bus":"xhci.0","port":"4.1",{disk_like}}}"#),
+            format!(
+                r#"{{"driver":"usb-storage","id":"{id}","bus":"xhci.0","port":"4.1",{disk_like}}}"#
+            ),
         ],
         "uas" => {
             let product = model.map_or(String::new(), |model| format!(r#","product":"{model}""#));
             vec![
-                format!(r#"{{"driver":"usb-uas","id":"{id}-uas","bus":"xhci.0","serial":"{serial}"}}"#),
-                format!(r#"{{"driver":"scsi-hd","id":"{id}","bus":"{id}-uas.0",{disk_like}{product}}}"#),
+                format!(
+                    r#"{{"driver":"usb-uas","id":"{id}-uas","bus":"xhci.0","serial":"{serial}"}}"#
+                ),
+                format!(
+                    r#"{{"driver":"scsi-hd","id":"{id}","bus":"{id}-uas.0",{disk_like}{product}}}"#
+                ),
             ]
         }
-        "virtio" => vec![format!(r#"{{"driver":"virtio-blk-pci","id":"{id}",{disk_like}}}"#)],
+        "virtio" => vec![format!(
+            r#"{{"driver":"virtio-blk-pci","id":"{id}",{disk_like}}}"#
+        )],
         "nvme" => vec![format!(r#"{{"driver":"nvme","id":"{id}",{disk_like}}}"#)],
         _ => return Err(wrong("no such kind of device")),
     };
-    Ok(Drive { kind: kind.into(), id: id.into(), image, partitioned: fs.is_some(), disk, blockdevs, devices })
+    Ok(Drive {
+        kind: kind.into(),
+        image,
+        fs: fs.map(str::to_string),
+        name: String::new(),
+        disk,
+        blockdevs,
+        devices,
+    })
 }
 
 /// A sparse image; with a file system in a partition, as a stick comes from the shop.
@@ -171,12 +215,14 @@ fn make_image(image: &Path, bytes: u64, fs: Option<&str>) -> io::Result<()> {
         "xfs" => (0x83, &["mkfs.xfs", "-q", "-f"]),
         "vfat" => (0x0c, &["mkfs.vfat", "-F", "32"]),
         "exfat" => (0x07, &["mkfs.exfat"]),
-        "ntfs3" | "ntfs" => (0x07, &["mkfs.ntfs", "-Q", "-F", "-q"]),
+        "ntfs3" => (0x07, &["mkfs.ntfs", "-Q", "-F", "-q"]),
         _ => return Err(io::Error::other(format!("no such file system: {fs}"))),
     };
     let made = Command::new(mkfs[0]).args(&mkfs[1..]).arg(&part).output()?;
     if !made.status.success() {
-        return Err(io::Error::other(String::from_utf8_lossy(&made.stderr).into_owned()));
+        return Err(io::Error::other(
+            String::from_utf8_lossy(&made.stderr).into_owned(),
+        ));
     }
     let copied = Command::new("dd")
         .args(["bs=1M", "seek=1", "conv=sparse,notrunc", "status=none"])
