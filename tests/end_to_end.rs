@@ -2,8 +2,13 @@
 
 mod common;
 
-use common::{Directory, Disk, Ran, last_run, program, run, skipped, state};
+use common::{
+    Directory, Disk, MARK, Mounted, Ran, last_run, marked, program, record, run, runs, skipped,
+    state,
+};
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -29,52 +34,74 @@ const PROBES: [&str; 6] = [
     "read-back",
 ];
 
-/// A complete boot run: every figure is there, the disk counted what the run says it wrote, and
-/// a user's file and the directory are as they were.
-fn complete_run(disk: &Disk) {
-    let file = format!("{}/a user's file", disk.mount());
-    fs::write(&file, "must not change").unwrap();
-    let listing = || {
-        fs::read_dir(disk.mount())
-            .unwrap()
-            .map(|e| e.unwrap().file_name())
-            .collect::<Vec<_>>()
-    };
-    let before = listing();
-    let ran = disk.run(&["--profile", "boot"]);
-    assert!(
-        (0..=2).contains(&ran.status),
-        "status {}: {}{}",
-        ran.status,
-        ran.err,
-        ran.out
-    );
-    assert!(
-        ran.out.lines().all(|line| line.chars().count() <= 80),
-        "{}",
-        ran.out
-    );
-    let last = last_run(&disk.state());
-    for probe in PROBES {
-        let figure = last["figures"]
-            .get(probe)
-            .unwrap_or_else(|| panic!("no {probe}: {}{}", ran.err, ran.out));
-        assert!(figure.as_float().unwrap() > 0.0);
+/// Numbers without end, the same ones each time (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
     }
+
+    fn milliseconds(&mut self, below: u64) -> Duration {
+        Duration::from_millis(self.next() % below)
+    }
+}
+
+/// A complete boot run: every figure is there under the right identity, a user's file is on the
+/// disk as it was, and nothing else is.
+fn complete_run(mut disk: Disk) {
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let content: Vec<u8> = (0..3 << 20).map(|_| random.next() as u8).collect();
+    let file = format!("{}/a user's file", disk.mount());
+    fs::write(&file, &content).unwrap();
+    let before = (disk.listing(), disk.used());
+    let ran = disk.run(&["--profile", "boot"]);
+    let all = format!("status {}: {}{}", ran.status, ran.err, ran.out);
+    assert!((0..=2).contains(&ran.status), "{all}");
+    let narrow = |line: &str| line.chars().count() <= 80;
+    assert!(ran.out.lines().all(narrow), "{}", ran.out);
+    recorded(&disk, &all);
+    disk.remount();
+    assert_eq!(disk.listing(), before.0);
+    assert!(fs::read(&file).unwrap() == content, "the file has changed");
+    // The scratch file has 16 MiB; file systems round their own tables.
+    let (used, before) = (disk.used(), before.1);
+    assert!(used < before + (4 << 20), "{before} bytes, then {used}");
+}
+
+/// What the state says after a complete boot run.
+fn recorded(disk: &Disk, said: &str) {
+    let (identity, record) = record(&disk.state());
+    assert_eq!(identity, disk.identity());
+    assert_eq!(record["bytes"].as_integer(), Some(512 << 20));
     assert_eq!(
-        (listing(), fs::read_to_string(&file).unwrap().as_str()),
-        (before, "must not change")
+        record["device"].as_str(),
+        disk.device.strip_prefix("/dev/"),
+        "{record:?}"
     );
+    assert!(record.get("unfinished").is_none(), "{record:?}");
+    let last = last_run(&disk.state());
+    assert_eq!(last["complete"].as_bool(), Some(true), "{said}");
+    let written = last["written"].as_integer().unwrap();
+    assert!((16 << 20..=24 << 20).contains(&written), "{written} bytes");
+    assert_eq!(record["written"].as_integer(), Some(written));
+    for probe in PROBES {
+        let figure = last["figures"].get(probe).and_then(|f| f.as_float());
+        assert!(figure.is_some_and(|f| f > 0.0), "no {probe}: {said}");
+    }
 }
 
 #[test]
 fn ext4() {
-    complete_run(&or_skip!(Disk::ext4("ext4", 512)));
+    complete_run(or_skip!(Disk::ext4("ext4", 512)));
 }
 
 #[test]
 fn xfs() {
-    complete_run(&or_skip!(Disk::formatted(
+    complete_run(or_skip!(Disk::formatted(
         "xfs",
         512,
         "mkfs.xfs -q",
@@ -85,7 +112,7 @@ fn xfs() {
 
 #[test]
 fn btrfs() {
-    complete_run(&or_skip!(Disk::formatted(
+    complete_run(or_skip!(Disk::formatted(
         "btrfs",
         512,
         "mkfs.btrfs -q",
@@ -96,7 +123,7 @@ fn btrfs() {
 
 #[test]
 fn sectors_of_4096_bytes() {
-    complete_run(&or_skip!(Disk::formatted(
+    complete_run(or_skip!(Disk::formatted(
         "4k",
         512,
         "mkfs.ext4 -q -b 4096",
@@ -107,7 +134,7 @@ fn sectors_of_4096_bytes() {
 
 #[test]
 fn a_file_system_without_direct_io() {
-    complete_run(&or_skip!(Disk::formatted(
+    complete_run(or_skip!(Disk::formatted(
         "journal",
         512,
         "mkfs.ext4 -q",
@@ -118,9 +145,7 @@ fn a_file_system_without_direct_io() {
 
 #[test]
 fn the_disk_counts_what_the_run_says_it_wrote() {
-    // A fresh ext4 goes on writing its own tables for a while, unless mkfs does it.
-    let whole = "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0";
-    let disk = or_skip!(Disk::formatted("counters", 512, whole, &[], "defaults"));
+    let disk = or_skip!(Disk::ext4("counters", 512));
     let _ = Command::new("sync").status();
     let before = disk.counter(7);
     disk.run(&["--profile", "boot"]);
@@ -134,117 +159,152 @@ fn the_disk_counts_what_the_run_says_it_wrote() {
     );
 }
 
+/// `run` on `medium`, which is RAM: refused, and neither it nor the state is written to.
+fn refused_as_ram(directory: &Directory, medium: &str, written: &str) {
+    let state = directory.path("state");
+    let arguments = ["run", "--medium", medium, "--state-dir", &state];
+    run(&[&arguments[..], &["--profile", "boot"]].concat()).says(3, "RAM");
+    assert_eq!(fs::read_dir(written).unwrap().count(), 0);
+    assert!(!Path::new(&state).exists());
+}
+
 #[test]
 fn ram_is_no_medium() {
     let directory = Directory::new("ram");
-    let ran = run(&[
-        "run",
-        "--medium",
-        "/dev/shm",
-        "--state-dir",
-        &directory.path("state"),
-    ]);
-    ran.says(3, "RAM");
-    assert!(!Path::new(&directory.path("state")).exists());
+    let mount = directory.path("mnt");
+    let _mounted = or_skip!(Mounted::new(&["-t", "tmpfs", "tmpfs"], &mount));
+    refused_as_ram(&directory, &mount, &mount);
 }
 
 #[test]
 fn an_overlay_over_ram_is_no_medium() {
-    let base = format!("/dev/shm/storage-selftest-e2e-{}", std::process::id());
-    for part in ["lower", "upper", "work", "mnt"] {
-        fs::create_dir_all(format!("{base}/{part}")).unwrap();
+    let directory = Directory::new("overlay");
+    let (base, mount) = (directory.path("ram"), directory.path("mnt"));
+    let _ram = or_skip!(Mounted::new(&["-t", "tmpfs", "tmpfs"], &base));
+    for part in ["lower", "upper", "work"] {
+        fs::create_dir(format!("{base}/{part}")).unwrap();
     }
     let options = format!("lowerdir={base}/lower,upperdir={base}/upper,workdir={base}/work");
-    let mount = Command::new("mount")
-        .args([
-            "-t",
-            "overlay",
-            "-o",
-            &options,
-            "overlay",
-            &format!("{base}/mnt"),
-        ])
-        .status();
-    if !mount.is_ok_and(|status| status.success()) {
-        let _ = fs::remove_dir_all(&base);
-        return skipped("end-to-end overlay", "no overlay over tmpfs can be mounted");
-    }
-    let ran = run(&[
-        "run",
-        "--medium",
-        &format!("{base}/mnt"),
-        "--state-dir",
-        &format!("{base}/state"),
-    ]);
-    let left = fs::read_dir(format!("{base}/upper")).unwrap().count();
-    let _ = Command::new("umount").arg(format!("{base}/mnt")).status();
-    let _ = fs::remove_dir_all(&base);
-    ran.says(3, "RAM");
-    assert_eq!(left, 0);
+    let arguments = ["-t", "overlay", "-o", &options, "overlay"];
+    let _overlay = or_skip!(Mounted::new(&arguments, &mount));
+    refused_as_ram(&directory, &mount, &format!("{base}/upper"));
 }
 
+/// Starts a run whose processes bear the disk's mount point as their mark.
 fn start(disk: &Disk, profile: &str) -> Child {
-    program(&[
-        "run",
-        "--medium",
-        &disk.mount(),
-        "--state-dir",
-        &disk.state(),
-        "--profile",
-        profile,
-    ])
-    .stdout(Stdio::null())
-    .stderr(Stdio::null())
-    .spawn()
-    .unwrap()
+    start_program(program(&[]), disk, profile)
 }
 
-/// Processes of the program whose parent is gone or whose command is the child's.
-fn children_left() -> usize {
-    let own = env!("CARGO_BIN_EXE_storage-selftest");
-    let all = fs::read_dir("/proc").unwrap().flatten();
-    all.filter(|entry| {
-        let is_ours =
-            fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == Path::new(own));
-        let orphan = fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| {
-            stat.rsplit(") ")
-                .next()
-                .is_some_and(|rest| rest.split(' ').nth(1) == Some("1"))
-        });
-        is_ours && orphan
-    })
-    .count()
+fn start_program(mut program: Command, disk: &Disk, profile: &str) -> Child {
+    program
+        .args(["run", "--medium", &disk.mount(), "--profile", profile])
+        .args(["--state-dir", &disk.state()])
+        .env(MARK, disk.mount())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// When a run is killed.
+#[derive(Clone, Copy)]
+enum Moment {
+    /// Any time.
+    Any,
+    /// While it starts: media are found, the state is marked, the child begins.
+    Start,
+    /// From the scratch file's first MiB on: writes, read-back, the last state.
+    Writes,
+}
+
+fn wait_for(moment: Moment, disk: &Disk, child: &mut Child, random: &mut Random, whole: u64) {
+    match moment {
+        Moment::Any => sleep(random.milliseconds(whole)),
+        Moment::Start => sleep(random.milliseconds(60)),
+        Moment::Writes => {
+            let before = disk.counter(7);
+            while disk.counter(7) < before + 2048 && child.try_wait().unwrap().is_none() {
+                sleep(Duration::from_millis(1));
+            }
+            sleep(random.milliseconds(150));
+        }
+    }
+}
+
+/// Ten kills of runs on a disk of its own; how many of them ended a run that had begun to write.
+fn kills(disk: &Disk, seed: u64) -> u32 {
+    disk.run(&["--profile", "glance"]);
+    let whole = Instant::now();
+    disk.run(&["--profile", "routine"]);
+    let whole = whole.elapsed().as_millis() as u64 + 1;
+    let (used, mut random, mut in_writes) = (disk.used(), Random(seed), 0);
+    for n in 0..10 {
+        let moment = [Moment::Any, Moment::Writes, Moment::Start][n % 3];
+        let (kept, written) = (runs(&disk.state()), disk.counter(7));
+        let mut child = start(disk, "routine");
+        wait_for(moment, disk, &mut child, &mut random, whole);
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        in_writes += u32::from(status.code().is_none() && disk.counter(7) >= written + 2048);
+        nobody_left(disk);
+        assert_eq!(state(&disk.state())["schema"].as_integer(), Some(1));
+        assert!(runs(&disk.state()) >= kept, "a run was lost");
+        assert_eq!(disk.listing(), ["lost+found"]);
+    }
+    let now = disk.used();
+    assert!(now < used + (1 << 20), "{used} bytes, then {now}");
+    in_writes
+}
+
+/// No process of this disk's runs is there a second after the kill.
+fn nobody_left(disk: &Disk) {
+    let end = Instant::now() + Duration::from_secs(1);
+    loop {
+        let left = marked(&disk.mount());
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < end, "{left:?} outlive the kill");
+        sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
 fn fifty_kills_leave_a_whole_state_and_no_scratch_file() {
-    let disk = or_skip!(Disk::ext4("kill", 512));
-    disk.run(&["--profile", "glance"]);
-    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
-    for _ in 0..50 {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        let mut child = start(&disk, "routine");
-        sleep(Duration::from_millis(seed % 1500));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(state(&disk.state())["schema"].as_integer(), Some(1));
-    }
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while children_left() > 0 {
-        assert!(Instant::now() < deadline, "a child outlives its parent");
-        sleep(Duration::from_millis(50));
-    }
+    let names = ["kill1", "kill2", "kill3", "kill4", "kill5"];
+    let disks: Result<Vec<Disk>, String> = names.iter().map(|n| Disk::ext4(n, 512)).collect();
+    let disks = or_skip!(disks);
+    let in_writes: u32 = std::thread::scope(|scope| {
+        let one = |(n, disk)| scope.spawn(move || kills(disk, 0x2545_f491_4f6c_dd1d + n as u64));
+        let all: Vec<_> = disks.iter().enumerate().map(one).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(in_writes > 0, "no kill hit a run that wrote");
+}
+
+#[test]
+fn a_killed_run_leaves_its_mark_and_the_next_start_clears_up() {
+    let disk = or_skip!(Disk::ext4("mark", 512));
+    disk.run(&["--profile", "routine"]);
+    disk.run(&["--dry-run"]).says(0, "glance run");
+    let mut child = start(&disk, "routine");
+    sleep(Duration::from_millis(700));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (_, record) = record(&disk.state());
+    let reason = record["unfinished"].as_str().unwrap();
+    assert_eq!(reason, "the routine run did not come to its end");
+    disk.run(&["--dry-run"]).says(0, "boot run");
     // What a file system without nameless files would have left.
     let scratch = format!("{}/.storage-selftest.scratch", disk.mount());
     fs::write(&scratch, "left").unwrap();
-    disk.run(&["--profile", "glance"]);
-    let left: Vec<_> = fs::read_dir(disk.mount())
-        .unwrap()
-        .map(|e| e.unwrap().file_name())
-        .collect();
-    assert_eq!(left, ["lost+found"]);
+    let ran = disk.run(&["--profile", "glance"]);
+    assert!(
+        ran.err.contains(&format!("removed {scratch}")),
+        "{}",
+        ran.err
+    );
+    assert_eq!(disk.listing(), ["lost+found"]);
 }
 
 #[test]
@@ -252,13 +312,11 @@ fn a_link_of_the_scratch_files_name_is_not_followed() {
     let disk = or_skip!(Disk::ext4("link", 512));
     let target = disk.directory.path("precious");
     fs::write(&target, "precious").unwrap();
-    symlink(
-        &target,
-        format!("{}/.storage-selftest.scratch", disk.mount()),
-    )
-    .unwrap();
+    let link = format!("{}/.storage-selftest.scratch", disk.mount());
+    symlink(&target, &link).unwrap();
     disk.run(&["--profile", "routine"]);
     assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new(&target));
 }
 
 fn signalled(name: &str, signal: &str) {
@@ -282,7 +340,12 @@ fn signalled(name: &str, signal: &str) {
     assert_eq!(status.code(), Some(3));
     let last = last_run(&disk.state());
     assert_eq!(last["complete"].as_bool(), Some(false));
+    assert_eq!(last["unfinished"].as_str(), Some("stopped by a signal"));
     assert_eq!(last["findings"][0]["code"].as_str(), Some("interrupted"));
+    let (_, record) = record(&disk.state());
+    assert_eq!(record["unfinished"].as_str(), Some("stopped by a signal"));
+    assert_eq!(marked(&disk.mount()), [0; 0], "a child outlives the run");
+    assert_eq!(disk.listing(), ["lost+found"]);
     disk.run(&["--dry-run"]).says(0, "boot run");
 }
 
@@ -364,6 +427,14 @@ fn show_and_its_history() {
     ]);
     shown.says(0, "history, oldest first");
     shown.says(0, "█");
+    let before = fs::read(format!("{}/state.toml", disk.state())).unwrap();
+    let plain = ["show", "--state-dir", &disk.state()];
+    run(&plain).says(0, &format!("identity    {}", disk.identity()));
+    run(&plain).says(0, "runs        1, 9.0 MiB written in all");
+    let by_identity = run(&[&plain[..], &["--medium", &disk.identity()]].concat());
+    assert_eq!(by_identity.out, run(&plain).out);
+    let after = fs::read(format!("{}/state.toml", disk.state())).unwrap();
+    assert!(after == before, "show changed the state");
     run(&["show", "--medium", "sdz", "--state-dir", &disk.state()])
         .says(3, "no medium was tested yet");
 }
@@ -377,14 +448,34 @@ fn a_medium_without_room() {
 }
 
 #[test]
+fn a_directory_filled_to_the_brim() {
+    let disk = or_skip!(Disk::ext4("brim", 80));
+    let path = format!("{}/everything", disk.mount());
+    let mut file = fs::File::create(&path).unwrap();
+    let error = loop {
+        if let Err(error) = file.write_all(&[7; 64 << 10]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    let length = file.metadata().unwrap().len();
+    let ran = disk.run(&["--profile", "routine"]);
+    ran.says(3, "no-space");
+    ran.says(3, "0 MiB free");
+    let last = last_run(&disk.state());
+    assert!(last["figures"].get("random-read").is_some(), "{last:?}");
+    assert_eq!(last["written"].as_integer(), Some(0));
+    assert_eq!(fs::metadata(&path).unwrap().len(), length);
+}
+
+#[test]
 fn a_medium_of_8_mib_is_read_and_not_written() {
     let disk = or_skip!(Disk::ext4("tiny", 8));
     disk.run(&["--profile", "routine"]).says(3, "no-space");
-    assert!(
-        last_run(&disk.state())["figures"]
-            .get("random-read")
-            .is_some()
-    );
+    for probe in &PROBES[..3] {
+        let last = last_run(&disk.state());
+        assert!(last["figures"].get(probe).is_some(), "no {probe}: {last:?}");
+    }
 }
 
 #[test]
@@ -431,17 +522,14 @@ fn what_is_not_there_or_no_disk() {
 fn usage_and_configuration_errors_touch_nothing() {
     let directory = Directory::new("errors");
     let (state, config) = (directory.path("state"), directory.path("config.toml"));
-    run(&["run", "--no-such-option"]).says(64, "");
+    run(&["run", "--no-such-option"]).says(64, "--no-such-option");
+    run(&["test"]).says(64, "test");
+    run(&[]).says(64, "");
     run(&["run", "--profile", "fast", "--state-dir", &state])
         .says(64, "boot, glance, routine, full");
-    run(&[
-        "run",
-        "--config",
-        &directory.path(""),
-        "--state-dir",
-        &state,
-    ])
-    .says(78, "Is a directory");
+    let folder = directory.path("");
+    run(&["run", "--config", &folder, "--state-dir", &state])
+        .says(78, &format!("read {folder}: Is a directory"));
     fs::write(&config, "[limits]\nrandom_reed = 3\n").unwrap();
     run(&["run", "--config", &config, "--state-dir", &state])
         .says(78, "config.toml:2: limits.random_reed: no such key");
@@ -471,6 +559,46 @@ fn a_gibibyte_of_garbage_as_state_is_set_aside() {
         1 << 30
     );
     assert_eq!(last_run(&disk.state())["profile"].as_str(), Some("routine"));
+}
+
+#[test]
+fn a_state_cut_short_is_replaced_by_the_last_good_one() {
+    let disk = or_skip!(Disk::ext4("cut", 512));
+    disk.run(&["--profile", "glance"]);
+    disk.run(&["--profile", "glance"]);
+    let first_seen = record(&disk.state()).1["first_seen"].clone();
+    let path = format!("{}/state.toml", disk.state());
+    let text = fs::read_to_string(&path).unwrap();
+    // In the middle of a string, so that no parser takes what is left.
+    let cut = &text[..text.rfind("verdict = \"").unwrap() + 11];
+    fs::write(&path, cut).unwrap();
+    let ran = disk.run(&["--profile", "glance"]);
+    assert!(ran.err.contains("was set aside as"), "{}", ran.err);
+    let damaged = format!("{}/state.damaged", disk.state());
+    assert_eq!(fs::read_to_string(damaged).unwrap(), cut);
+    // The last good state was written before the second run's end.
+    assert_eq!(runs(&disk.state()), 2);
+    assert_eq!(record(&disk.state()).1["first_seen"], first_seen);
+}
+
+#[test]
+fn a_read_only_state_directory_is_read_and_left_alone() {
+    let disk = or_skip!(Disk::ext4("state-ro", 512));
+    disk.run(&["--profile", "routine"]);
+    let path = format!("{}/state.toml", disk.state());
+    let before = fs::read(&path).unwrap();
+    let state = disk.state();
+    let _bound = or_skip!(Mounted::new(&["--bind", &state], &state));
+    let read_only = Command::new("mount")
+        .args(["-o", "remount,ro,bind", &state])
+        .status();
+    assert!(read_only.unwrap().success());
+    let ran = disk.run(&[]);
+    assert!((0..=2).contains(&ran.status), "{}", ran.err);
+    let said = "Read-only file system; the result will not be kept";
+    assert!(ran.err.contains(said), "{}", ran.err);
+    assert!(ran.out.contains("glance run"), "{}", ran.out);
+    assert!(fs::read(&path).unwrap() == before, "the state has changed");
 }
 
 #[test]
@@ -506,7 +634,8 @@ fn two_runs_at_once() {
 #[test]
 fn without_permission() {
     let disk = or_skip!(Disk::ext4("permission", 512));
-    let directory = Directory::new("unprivileged");
+    // Not in memory: that may be mounted noexec.
+    let directory = Directory::within(&std::env::temp_dir(), "unprivileged");
     // A copy that everyone may run, since the build directory may be root's alone.
     let copy = directory.path("storage-selftest");
     fs::copy(env!("CARGO_BIN_EXE_storage-selftest"), &copy).unwrap();
@@ -542,6 +671,7 @@ fn list_reads_every_recorded_tree() {
         .filter(|p| p.is_dir())
         .collect();
     assert!(trees.len() > 10, "{} trees", trees.len());
+    run(&["list"]).says(0, "");
     for tree in trees {
         let expected: toml::Table = fs::read_to_string(tree.join("expected.toml"))
             .unwrap()
@@ -567,4 +697,33 @@ fn list_reads_every_recorded_tree() {
             );
         }
     }
+}
+
+/// `VmHWM`, the most memory that a process ever had, in KiB.
+fn peak(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+#[test]
+fn a_boot_run_needs_at_most_8_mib_of_memory() {
+    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("dist");
+    let binary = dist.join(std::env::consts::ARCH).join("storage-selftest");
+    if !binary.exists() {
+        let reason = format!("{} is not built", binary.display());
+        return skipped("end-to-end peak memory", &reason);
+    }
+    let disk = or_skip!(Disk::ext4("memory", 512));
+    let mut child = start_program(Command::new(binary), &disk, "boot");
+    let mut peaks = BTreeMap::new();
+    while child.try_wait().unwrap().is_none() {
+        let now = marked(&disk.mount());
+        peaks.extend(now.into_iter().filter_map(|pid| Some((pid, peak(pid)?))));
+        sleep(Duration::from_millis(10));
+    }
+    assert!(peaks.len() >= 2, "the run and its child: {peaks:?}");
+    assert!(peaks.values().sum::<u64>() <= 8 << 10, "KiB: {peaks:?}");
 }

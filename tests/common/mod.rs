@@ -25,8 +25,18 @@ fn output(command: &mut Command) -> Result<String, String> {
 pub struct Directory(pub PathBuf);
 
 impl Directory {
+    /// In memory where that can be: a busy disk below the loop disks would decide how long a
+    /// flush takes.
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!(
+        let memory = Path::new("/dev/shm");
+        match memory.is_dir() {
+            true => Self::within(memory, name),
+            false => Self::within(&std::env::temp_dir(), name),
+        }
+    }
+
+    pub fn within(base: &Path, name: &str) -> Self {
+        let path = base.join(format!(
             "storage-selftest-e2e-{}-{name}",
             std::process::id()
         ));
@@ -46,12 +56,31 @@ impl Drop for Directory {
     }
 }
 
+/// Something mounted; gone on drop.
+pub struct Mounted(String);
+
+impl Mounted {
+    /// `mount ARGUMENTS AT`, where the directory is made.
+    pub fn new(arguments: &[&str], at: &str) -> Result<Self, String> {
+        fs::create_dir_all(at).map_err(|e| e.to_string())?;
+        output(Command::new("mount").args(arguments).arg(at))?;
+        Ok(Self(at.to_string()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = output(Command::new("umount").args(["-l", &self.0]));
+    }
+}
+
 /// A loop disk, maybe with a mounted file system; gone on drop.
 pub struct Disk {
     pub directory: Directory,
     /// `/dev/loopN`
     pub device: String,
-    mounted: bool,
+    bytes: u64,
+    mounted: Option<Mounted>,
 }
 
 impl Disk {
@@ -70,7 +99,8 @@ impl Disk {
         Ok(Self {
             directory,
             device,
-            mounted: false,
+            bytes,
+            mounted: None,
         })
     }
 
@@ -89,14 +119,44 @@ impl Disk {
                 .args(words)
                 .arg(&disk.device),
         )?;
-        fs::create_dir(disk.mount()).map_err(|e| e.to_string())?;
-        output(Command::new("mount").args(["-o", options, &disk.device, &disk.mount()]))?;
-        disk.mounted = true;
+        let mount = ["-o", options, &disk.device];
+        disk.mounted = Some(Mounted::new(&mount, &disk.mount())?);
         Ok(disk)
     }
 
+    /// A fresh ext4 goes on writing its own tables for a while, unless mkfs does it.
     pub fn ext4(name: &str, mib: u64) -> Result<Self, String> {
-        Self::formatted(name, mib, "mkfs.ext4 -q -m 0", &[], "defaults")
+        let whole = "mkfs.ext4 -q -m 0 -E lazy_itable_init=0,lazy_journal_init=0";
+        Self::formatted(name, mib, whole, &[], "defaults")
+    }
+
+    /// Mounts it anew: what is read then comes from the disk, not from the page cache.
+    pub fn remount(&mut self) {
+        output(Command::new("umount").arg(self.mount())).unwrap();
+        self.mounted = None;
+        self.mounted = Some(Mounted::new(&[&self.device], &self.mount()).unwrap());
+    }
+
+    /// What the state must know it by.
+    pub fn identity(&self) -> String {
+        format!("disk::loop:{}:{}", self.directory.path("image"), self.bytes)
+    }
+
+    /// Names in the root of the file system, sorted.
+    pub fn listing(&self) -> Vec<String> {
+        let names = fs::read_dir(self.mount()).unwrap();
+        let mut names: Vec<_> = names
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Bytes that are taken on the file system, once everything is written out.
+    pub fn used(&self) -> u64 {
+        output(Command::new("sync").args(["-f", &self.mount()])).unwrap();
+        let space = nix::sys::statvfs::statvfs(self.mount().as_str()).unwrap();
+        (space.blocks() - space.blocks_free()) as u64 * space.fragment_size() as u64
     }
 
     pub fn mount(&self) -> String {
@@ -135,9 +195,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if self.mounted {
-            let _ = output(Command::new("umount").args(["-l", &self.mount()]));
-        }
+        self.mounted = None;
         let _ = output(Command::new("losetup").args(["-d", &self.device]));
     }
 }
@@ -191,19 +249,46 @@ pub fn state(directory: &str) -> toml::Table {
         .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The last run of the only medium in the state file.
+/// Identity and record of the only medium in the state file.
 #[track_caller]
-pub fn last_run(directory: &str) -> toml::Table {
+pub fn record(directory: &str) -> (String, toml::Table) {
     let state = state(directory);
     let media = state["medium"].as_table().unwrap();
     assert_eq!(media.len(), 1, "{media:?}");
-    let (_, record) = media.iter().next().unwrap();
-    record["run"]
-        .as_array()
-        .unwrap()
-        .last()
-        .unwrap()
-        .as_table()
-        .unwrap()
-        .clone()
+    let (identity, record) = media.iter().next().unwrap();
+    (identity.clone(), record.as_table().unwrap().clone())
 }
+
+/// How many runs of it are kept.
+#[track_caller]
+pub fn runs(directory: &str) -> usize {
+    let (_, record) = record(directory);
+    record
+        .get("run")
+        .map_or(0, |runs| runs.as_array().unwrap().len())
+}
+
+/// The last run of the only medium in the state file.
+#[track_caller]
+pub fn last_run(directory: &str) -> toml::Table {
+    let (_, record) = record(directory);
+    let last = record["run"].as_array().unwrap().last().unwrap();
+    last.as_table().unwrap().clone()
+}
+
+/// Processes that a test started with [`MARK`] set to `mark`, and theirs.
+pub fn marked(mark: &str) -> Vec<u32> {
+    let wanted = format!("{MARK}={mark}");
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment
+                .split(|&byte| byte == 0)
+                .any(|one| one == wanted.as_bytes())
+        })
+        .collect()
+}
+
+/// The environment variable by which a test knows its own processes.
+pub const MARK: &str = "STORAGE_SELFTEST_MARK";
