@@ -160,7 +160,7 @@ pub const GROUPS: &[Group] = &[
 ];
 
 impl Guest {
-    /// `run` on a medium, with a state directory of its own; shown, for who reads the log of a failure.
+    /// `run` on a medium, with a state directory of its own.
     fn test(&mut self, medium: &str) -> Output {
         self.sh(&format!("rm -rf /tmp/state; {}", run(medium, "/tmp/state")))
     }
