@@ -146,10 +146,10 @@ fn a_file_system_without_direct_io() {
 #[test]
 fn the_disk_counts_what_the_run_says_it_wrote() {
     let disk = or_skip!(Disk::ext4("counters", 512));
-    let _ = Command::new("sync").status();
+    disk.sync();
     let before = disk.counter(7);
     disk.run(&["--profile", "boot"]);
-    let _ = Command::new("sync").status();
+    disk.sync();
     let counted = (disk.counter(7) - before) * 512;
     let said = last_run(&disk.state())["written"].as_integer().unwrap() as u64;
     assert!(counted <= 24 << 20, "{counted} bytes, more than 24 MiB");
@@ -383,7 +383,7 @@ fn thirty_two_reads_are_really_in_flight() {
 #[test]
 fn a_dry_run_touches_nothing() {
     let disk = or_skip!(Disk::ext4("dry", 512));
-    let _ = Command::new("sync").status();
+    disk.sync();
     sleep(Duration::from_millis(500));
     let before = (disk.counter(3), disk.counter(7));
     disk.run(&["--dry-run", "--profile", "full"])

@@ -152,9 +152,14 @@ impl Disk {
         names
     }
 
+    /// Writes out this file system alone: a whole `sync` waits for everyone's data.
+    pub fn sync(&self) {
+        output(Command::new("sync").args(["-f", &self.mount()])).unwrap();
+    }
+
     /// Bytes that are taken on the file system, once everything is written out.
     pub fn used(&self) -> u64 {
-        output(Command::new("sync").args(["-f", &self.mount()])).unwrap();
+        self.sync();
         let space = nix::sys::statvfs::statvfs(self.mount().as_str()).unwrap();
         (space.blocks() - space.blocks_free()) as u64 * space.fragment_size() as u64
     }
