@@ -33,7 +33,12 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = printable(&self.path.to_string_lossy());
-        write!(f, "{} {path}: {}", self.operation, cause_text(&self.cause))
+        write!(
+            f,
+            "{} {path}: {}",
+            self.operation,
+            printable(&cause_text(&self.cause))
+        )
     }
 }
 

@@ -45,6 +45,8 @@ fn measured(probe: Probe, operations: u64, size: u64, seconds: f64) -> Measureme
 /// A measurement with a figure in the probe's unit: of 100 MB, or over 10 s.
 fn figure(probe: Probe, figure: f64) -> Measurement {
     match probe.sequential() {
+        // Read twice.
+        true if probe == Probe::ReadBack => measured(probe, 200, 1_000_000, 200.0 / figure),
         true => measured(probe, 100, 1_000_000, 100.0 / figure),
         false => measured(probe, (figure * 10.0) as u64, 4096, 10.0),
     }

@@ -178,7 +178,12 @@ impl Show {
         let mut shown = 0;
         for (identity, record) in &state.media {
             if wanted(identity, &record.device) {
-                say(&report::history::show(identity, record, self.history));
+                let text = report::history::show(identity, record, self.history);
+                // The file may be anyone's: no control character of it reaches the terminal.
+                say(&text
+                    .lines()
+                    .map(|line| error::printable(line) + "\n")
+                    .collect::<String>());
                 shown += 1;
             }
         }

@@ -107,8 +107,12 @@ pub fn run(arguments: &Arguments) -> u8 {
     let media: Vec<&Medium> = found
         .media
         .iter()
-        .filter(|m| m.bytes > 0 || !arguments.medium.is_empty())
+        .filter(|m| m.bytes > 0 || m.role != medium::Role::Attached || !arguments.medium.is_empty())
         .collect();
+    if media.is_empty() {
+        log::warn!("there is no card in any reader, and nothing else to test");
+        return Verdict::Unknown.exit_status();
+    }
     if arguments.dry_run {
         media
             .iter()
@@ -158,6 +162,7 @@ impl Work<'_> {
 
     /// One medium from its job to its report.
     fn medium(&mut self, medium: &Medium) -> Result<(Verdict, String)> {
+        let medium = &mounted_now(medium);
         let profile = self.profile_for(medium, &self.state);
         let job = self.job(medium, profile);
         self.clean(medium, &job);
@@ -166,9 +171,11 @@ impl Work<'_> {
         let start = Instant::now();
         let outcome = match medium.bytes {
             0 => Outcome::default(),
+            // One medium whose child cannot start is unknown; the others go on.
             _ => supervise::run(&job, deadline, &self.interrupted, &mut |message| {
                 progress(medium, message)
-            })?,
+            })
+            .unwrap_or_else(|error| supervise::not_started(&job, &error)),
         };
         let seconds = start.elapsed().as_secs_f64();
         let findings = self.judge(medium, profile, &outcome);
@@ -189,8 +196,15 @@ impl Work<'_> {
     /// As asked; otherwise `boot` for a medium that is new or whose last run did not finish.
     fn profile_for(&self, medium: &Medium, state: &State) -> Profile {
         let known = state.media.get(&medium.identity);
-        let finished =
-            known.is_some_and(|record| record.unfinished.is_none() && record.last_full().is_some());
+        // A run that left something unknown is owed another one, or "run again" would never help.
+        let known_all = |run: &Run| {
+            run.findings
+                .iter()
+                .all(|finding| finding.severity != Verdict::Unknown)
+        };
+        let finished = known.is_some_and(|record| {
+            record.unfinished.is_none() && record.last_full().is_some_and(known_all)
+        });
         match self.profile {
             Some(profile) => profile,
             None if finished => Profile::Glance,
@@ -220,6 +234,10 @@ impl Work<'_> {
             logical_block: medium.logical_block,
             volatile_cache: medium.volatile_cache,
             reserve: directory.as_deref().map_or(0, reserve),
+            directory_dev: directory
+                .as_deref()
+                .and_then(|d| fs::metadata(d).ok())
+                .map_or(0, |meta| meta.dev()),
             directory,
             no_directory,
             fs_type,
@@ -237,14 +255,26 @@ impl Work<'_> {
         };
         let asked = self.arguments.medium.iter().map(PathBuf::from);
         let wanted: Vec<PathBuf> = asked.chain([self.arguments.state_dir.clone()]).collect();
-        for mount in medium.mounts.iter().filter(|mount| !mount.read_only) {
-            let inside = wanted.iter().find(|path| on(path, mount));
-            if let Some(directory) = inside
-                .cloned()
-                .or_else(|| mount.path.is_dir().then(|| mount.path.clone()))
-            {
-                return Ok((directory, mount.fs_type.clone()));
-            }
+        let writable = || medium.mounts.iter().filter(|mount| !mount.read_only);
+        let asked = writable()
+            .find_map(|mount| Some((wanted.iter().find(|path| on(path, mount))?.clone(), mount)));
+        // What the firmware boots from is not ours to put at risk.
+        let boot = |mount: &Mount| {
+            ["/boot", "/efi"]
+                .iter()
+                .any(|top| mount.path.starts_with(top))
+        };
+        let usual = || writable().find(|mount| mount.path.is_dir() && !boot(mount));
+        if let Some((directory, mount)) =
+            asked.or_else(|| usual().map(|mount| (mount.path.clone(), mount)))
+        {
+            return match directory.to_str() {
+                Some(_) => Ok((directory, mount.fs_type.clone())),
+                None => Err((
+                    Reason::Unsupported,
+                    "the mount point's name is not UTF-8".into(),
+                )),
+            };
         }
         match medium.mounts.first() {
             _ if medium.read_only => {
@@ -402,6 +432,23 @@ impl Work<'_> {
             (None, None) => String::new(),
         };
         say(&text);
+    }
+}
+
+/// The medium as it is mounted now: others were tested since it was found, and a mount point
+/// that lost its disk leads to another medium.
+fn mounted_now(medium: &Medium) -> Medium {
+    let device = format!("/dev/{}", medium.device.replace('!', "/"));
+    let found = medium::find_only(Path::new("/"), &[device])
+        .unwrap_or_default()
+        .media;
+    let mounts = found
+        .into_iter()
+        .find(|now| now.device == medium.device)
+        .map(|now| now.mounts);
+    Medium {
+        mounts: mounts.unwrap_or_default(),
+        ..medium.clone()
     }
 }
 

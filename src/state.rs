@@ -227,6 +227,10 @@ impl Directory {
     /// A second name for the present file, so that at no moment there is none. File systems
     /// without hard links do without the copy.
     fn keep_last_good(&self) {
+        // After a damaged file was set aside the copy is all there is.
+        if !self.file().exists() {
+            return;
+        }
         let _ = fs::remove_file(self.last_good());
         let _ = fs::hard_link(self.file(), self.last_good());
     }

@@ -71,13 +71,24 @@ pub fn run(
     };
     if let Some((reason, detail)) = outcome.unfinished.clone() {
         fill_up(&mut outcome.results, reason, &detail);
-        if let Some(directory) = &job.directory
+        // Whoever touches a disk that hangs, hangs: then the next run cleans up.
+        if reason != Reason::NoAnswer
+            && let Some(directory) = &job.directory
             && let Err(error) = scratch::remove_left(directory)
         {
             log::warn!("{error}");
         }
     }
     Ok(outcome)
+}
+
+/// The outcome of a job whose child could not be started.
+pub fn not_started(job: &Job, error: &Error) -> Outcome {
+    let mut outcome = Outcome::default();
+    outcome.results.wanted = job.probes();
+    fill_up(&mut outcome.results, Reason::Other, &error.to_string());
+    outcome.unfinished = Some((Reason::Other, error.to_string()));
+    outcome
 }
 
 enum Ended {
@@ -226,7 +237,7 @@ pub fn child() -> Result<()> {
     let job: Job =
         toml::from_str(&order).map_err(|e| Error::said("parse", "standard input", e.message()))?;
     // Honoured by bfq and mq-deadline; where it is not, our own pauses have to do.
-    let _ = crate::sys::idle_io_class();
+    let _ = crate::sys::lowest_io_priority();
     let mut output = io::stdout();
     job::run(job, &mut |message| {
         // Without a reader there is nobody left to test for.

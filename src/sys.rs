@@ -146,8 +146,9 @@ impl<'a> ReadQueue<'a> {
     pub fn submit(&mut self, reads: &[(usize, u64)]) -> io::Result<()> {
         let mut pointers = [std::ptr::null_mut::<Iocb>(); 64];
         for (pointer, &(slot, offset)) in pointers.iter_mut().zip(reads) {
-            let part = &mut self.buffer[slot * self.block..(slot + 1) * self.block];
-            let buf = part.as_mut_ptr() as usize as u64;
+            assert!((slot + 1) * self.block <= self.buffer.len());
+            // SAFETY: within the buffer, as just checked. No reference is made: reads are in flight.
+            let buf = unsafe { self.buffer.start.as_ptr().add(slot * self.block) } as usize as u64;
             let control = &mut self.control[slot];
             *control = Iocb {
                 data: slot as u64,
@@ -260,18 +261,19 @@ const _: () =
     assert!(size_of::<Statx>() == 256 && std::mem::offset_of!(Statx, dio_mem_align) == 0x98);
 const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32);
 
-/// Puts this process into the idle I/O class (linux/ioprio.h: class 3, `who` process).
-/// bfq and mq-deadline honour it; `none` and kyber do not.
-pub fn idle_io_class() -> io::Result<()> {
+/// Gives this process the lowest priority of the best-effort I/O class (linux/ioprio.h). Not the
+/// idle class: mq-deadline lets that wait up to 10 s for others, and a healthy disk on a busy
+/// machine would show stalls that are not its own. bfq and mq-deadline honour it; `none` does not.
+pub fn lowest_io_priority() -> io::Result<()> {
     const IOPRIO_WHO_PROCESS: libc::c_long = 1;
-    const IOPRIO_IDLE: libc::c_long = 3 << 13;
+    const BEST_EFFORT_7: libc::c_long = (2 << 13) | 7;
     // SAFETY: plain integers.
     checked(unsafe {
         libc::syscall(
             libc::SYS_ioprio_set,
             IOPRIO_WHO_PROCESS,
             0 as libc::c_long,
-            IOPRIO_IDLE,
+            BEST_EFFORT_7,
         )
     })?;
     Ok(())

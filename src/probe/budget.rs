@@ -46,11 +46,6 @@ impl Budget {
             .min(Instant::now() + Duration::from_secs_f64(seconds))
     }
 
-    /// The end of the whole run.
-    pub fn end(&self) -> Instant {
-        self.end
-    }
-
     pub fn time_is_up(&self) -> bool {
         Instant::now() >= self.end
     }
@@ -65,6 +60,11 @@ impl Budget {
         self.left -= bytes;
         self.written += bytes;
         true
+    }
+
+    /// Bytes not spent yet.
+    pub fn left(&self) -> u64 {
+        self.left
     }
 
     /// Bytes spent so far.
@@ -93,7 +93,7 @@ mod tests {
         assert!(budget.spend(8192));
         assert!(!budget.spend(4096));
         assert!(budget.spend(1808));
-        assert_eq!(budget.written(), 10_000);
-        assert!(budget.until(100.0) <= budget.end());
+        assert_eq!((budget.written(), budget.left()), (10_000, 0));
+        assert!(budget.until(100.0) <= budget.end);
     }
 }

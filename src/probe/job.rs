@@ -29,6 +29,8 @@ pub struct Job {
     pub volatile_cache: bool,
     /// Where the scratch file goes; none where nothing can be written.
     pub directory: Option<PathBuf>,
+    /// Device number of that directory: another one means that the medium was unmounted meanwhile.
+    pub directory_dev: u64,
     /// Why there is no directory.
     pub no_directory: Option<(Reason, String)>,
     pub fs_type: String,
@@ -130,8 +132,8 @@ impl<'a> Context<'a> {
                 (Ok(before), Ok(after)) => {
                     measurement.whole_disk = self.whole_disk;
                     measurement.counted_bytes = match probe.writes() {
-                        true => after.written.wrapping_sub(before.written),
-                        false => after.read.wrapping_sub(before.read),
+                        true => after.written.saturating_sub(before.written),
+                        false => after.read.saturating_sub(before.read),
                     };
                     if (measurement.counted_bytes as f64) < 0.9 * measurement.bytes as f64 {
                         let detail = format!(
@@ -313,7 +315,7 @@ fn make_scratch(job: &Job) -> std::result::Result<Made, (Reason, String)> {
         );
         return Err((Reason::NoSpace, detail));
     }
-    let scratch = Scratch::create(directory, &job.fs_type).map_err(|e| {
+    let scratch = Scratch::create(directory, &job.fs_type, job.directory_dev).map_err(|e| {
         failed(
             &format!("create a scratch file in {}", directory.display()),
             e,

@@ -23,8 +23,13 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A new, empty file in `directory`, on a file system of type `fs_type`.
-    pub fn create(directory: &Path, fs_type: &str) -> io::Result<Self> {
+    /// A new, empty file in `directory`, on a file system of type `fs_type` with device number `dev`.
+    /// # Errors
+    /// `ENODEV` where another file system is there now.
+    pub fn create(directory: &Path, fs_type: &str, dev: u64) -> io::Result<Self> {
+        if std::fs::metadata(directory)?.dev() != dev {
+            return Err(io::Error::from_raw_os_error(nix::libc::ENODEV));
+        }
         let (file, direct, named) = match open_either(directory, OFlag::O_TMPFILE.bits(), false) {
             Ok((file, direct)) => (file, direct, None),
             Err(error) if no_nameless_files(&error) => {

@@ -74,8 +74,10 @@ pub fn bad_read(
     );
     let mut stopped = stop(probe, &context.job.sys, error, &what);
     if let (true, Stop::Fault(fault)) = (context.whole_disk, &mut stopped) {
+        // The fault counts more than its exact place: it has to be told well before the deadline.
+        let end = context.budget.until(1.0);
         let block = context.job.logical_block as usize;
-        let sector = first_bad_sector(&context.disk, part, offset, block, context.budget.end());
+        let sector = first_bad_sector(&context.disk, part, offset, block, end);
         fault.confirmed = sector.is_some();
         fault.sector = Some(sector.unwrap_or(offset / 512));
         // A disk that vanished meanwhile has no bad sector.

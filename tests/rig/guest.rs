@@ -229,7 +229,7 @@ impl Guest {
         self.booted = self.started.elapsed();
         // Disks come when they come.
         let disks = self.drives.len();
-        self.must(&format!("n=0; until [ $(ls /sys/block | grep -cE '^(sd|mmcblk|nvme|vd)[a-z0-9]*$') -ge {disks} ]; do sleep 0.1; n=$((n+1)); [ $n -lt 600 ]; done"));
+        self.must(&format!("n=0; until [ $(ls /sys/block | grep -cE '^(sd[a-z]+|mmcblk[0-9]+|nvme[0-9]+n[0-9]+|vd[a-z]+)$') -ge {disks} ]; do sleep 0.1; n=$((n+1)); [ $n -lt 600 ]; done"));
     }
 
     fn machine(&mut self) -> &mut Machine {
