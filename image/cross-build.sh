@@ -97,7 +97,7 @@ way() { # TRIPLE
 
 # The standard library, compiled anew without its backtrace printer: a third of the binary.
 # RUSTC_BOOTSTRAP: -Zbuild-std is not yet stable.
-small_std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size)
+small_std=("-Zbuild-std=std,panic_abort" "-Zbuild-std-features=optimize_for_size")
 # With panic=abort nothing unwinds.
 small="-C force-unwind-tables=no"
 
