@@ -163,7 +163,8 @@ impl Guest {
             .arg(initrd)
             .arg("-append")
             .arg(format!(
-                "console={console} quiet panic=-1 mitigations=off {root} {append}"
+                "console={console} quiet panic=-1 mitigations=off rig.disks={} {root} {append}",
+                self.drives.len()
             ))
             .args([
                 "-device",
@@ -227,9 +228,6 @@ impl Guest {
             .expect("a time limit");
         assert_eq!(self.answer().text, "", "not what an agent says first");
         self.booted = self.started.elapsed();
-        // Disks come when they come.
-        let disks = self.drives.len();
-        self.must(&format!("n=0; until [ $(ls /sys/block | grep -cE '^(sd[a-z]+|mmcblk[0-9]+|nvme[0-9]+n[0-9]+|vd[a-z]+)$') -ge {disks} ]; do sleep 0.1; n=$((n+1)); [ $n -lt 600 ]; done"));
     }
 
     fn machine(&mut self) -> &mut Machine {
