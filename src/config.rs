@@ -163,6 +163,7 @@ impl Config {
     /// # Errors
     /// With file, line, key and range for whatever is wrong in it.
     pub fn read(path: &Path) -> Result<Self> {
+        crate::error::refuse_special(path)?;
         match fs::File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(Error::new("open", path, error)),
@@ -441,6 +442,21 @@ mod tests {
         let mut config = Config::parse(&uncommented).unwrap();
         config.media.clear();
         assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn a_fifo_is_refused_and_not_waited_for() {
+        let path =
+            std::env::temp_dir().join(format!("storage-selftest-fifo-{}", std::process::id()));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let refused = Config::read(&path);
+        fs::remove_file(&path).unwrap();
+        assert!(
+            refused
+                .unwrap_err()
+                .to_string()
+                .contains("not a regular file")
+        );
     }
 
     #[test]

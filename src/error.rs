@@ -42,6 +42,24 @@ impl fmt::Display for Error {
     }
 }
 
+/// A path made safe to print, see [`printable`].
+pub fn printable_path(path: &Path) -> String {
+    printable(&path.to_string_lossy())
+}
+
+/// Refuses what would hold whoever opens it (a FIFO) or is no file at all (a device); a
+/// directory and a missing file are left to the open, which says so itself.
+/// # Errors
+/// `open PATH: not a regular file`.
+pub fn refuse_special(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(meta) if !meta.is_file() && !meta.is_dir() => {
+            Err(Error::said("open", path, "not a regular file"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The kernel's own words for an errno, without Rust's "(os error N)".
 pub fn cause_text(cause: &io::Error) -> String {
     match cause.raw_os_error() {

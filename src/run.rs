@@ -1,7 +1,7 @@
 //! The command `run`: media, one child after the other, judge, state, report.
 
 use crate::config::{Config, Profile};
-use crate::error::{Error, Result, printable};
+use crate::error::{Error, Result, printable, printable_path};
 use crate::judge::{self, Finding, Subject, Verdict};
 use crate::medium::{self, Medium, Mount};
 use crate::probe::job::Job;
@@ -281,7 +281,7 @@ impl Work<'_> {
                 Err((Reason::ReadOnly, format!("{} is read-only", medium.device)))
             }
             Some(mount) => {
-                let path = printable(&mount.path.to_string_lossy());
+                let path = printable_path(&mount.path);
                 Err((Reason::ReadOnly, format!("{path} is mounted read-only")))
             }
             None => Err((
@@ -302,7 +302,7 @@ impl Work<'_> {
             match scratch::remove_left(directory) {
                 Ok(true) => log::info!(
                     "removed {} that an earlier run left",
-                    directory.join(scratch::NAME).display()
+                    printable_path(&directory.join(scratch::NAME))
                 ),
                 Ok(false) => {}
                 Err(error) => log::warn!("{error}"),
@@ -426,7 +426,10 @@ impl Work<'_> {
         );
         text += &match (&job.directory, &job.no_directory) {
             (Some(directory), _) => {
-                format!("  written to  a new file in {}\n", directory.display())
+                format!(
+                    "  written to  a new file in {}\n",
+                    printable_path(directory)
+                )
             }
             (None, Some((_, why))) => format!("  no writes   {why}\n"),
             (None, None) => String::new(),

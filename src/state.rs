@@ -237,6 +237,7 @@ impl Directory {
 }
 
 fn read_file(path: &Path) -> Result<Option<State>> {
+    crate::error::refuse_special(path)?;
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -8,7 +8,7 @@ use super::{
     Measurement, Message, NotMeasured, Probe, Reason, Stop, random_read, random_write, read_back,
     sequential_read, write,
 };
-use crate::error::Result;
+use crate::error::{Result, printable_path};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -317,7 +317,7 @@ fn make_scratch(job: &Job) -> std::result::Result<Made, (Reason, String)> {
     }
     let scratch = Scratch::create(directory, &job.fs_type, job.directory_dev).map_err(|e| {
         failed(
-            &format!("create a scratch file in {}", directory.display()),
+            &format!("create a scratch file in {}", printable_path(directory)),
             e,
         )
     })?;

@@ -13,7 +13,8 @@ use std::time::Instant;
 /// Blocks of one write.
 const BLOCKS: u64 = MIB / BLOCK as u64;
 
-/// Writes one MiB at `mib` of the file and stamps its blocks as generation 1.
+/// Fills `scratch` up to `bytes`, or to the end of the time or the budget; every block becomes
+/// generation 1.
 pub fn run(context: &mut Context, scratch: &mut Scratch, bytes: u64) -> Result<Measurement, Stop> {
     let probe = Probe::DurableWrite;
     scratch

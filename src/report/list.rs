@@ -1,7 +1,7 @@
 //! `list`: who is there, without any I/O on the media.
 
 use super::{gigabytes, role};
-use crate::error::printable;
+use crate::error::printable_path;
 use crate::medium::Found;
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ pub fn list(found: &Found) -> String {
             );
         }
         for mount in &medium.mounts {
-            let path = printable(&mount.path.to_string_lossy());
+            let path = printable_path(&mount.path);
             let read_only = if mount.read_only { ", read-only" } else { "" };
             let layers = mount
                 .layers
