@@ -19,6 +19,7 @@ shift
 image/prerequisites.sh bare
 tar=$PWD/target/bare/$release.tar
 root=$PWD/target/bare/$release
+rm -rf --one-file-system "$root" # what a killed run left
 mkdir -p "$root"
 trap 'rm -rf --one-file-system "$root"' EXIT
 
