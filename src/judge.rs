@@ -62,6 +62,7 @@ pub const KINDS: &[Kind] = kinds![
     "write-error", "the medium could not write", "save your data now and replace the medium";
     "data-lost", "what was written was not there when it was read back", "do not trust this medium; replace it";
     "data-changed", "what was written came back changed", "check power and cable, then replace the medium";
+    "busy", "others used the medium at the same time, so a bad figure proves nothing", "run again when the machine has little to do";
     "cached", "a figure came from memory, not from the medium", "run again when the machine has little to do; report it if it stays";
     "read-back-incomplete", "not all that was written could be read back in time", "run with --profile full";
     "not-mounted", "no file system of the medium is mounted, so nothing was written", "mount it and run again";
@@ -95,6 +96,18 @@ impl Finding {
             code,
             severity,
             sentence,
+        }
+    }
+
+    /// The same with the time of the run that made it, where it has none yet.
+    pub fn dated(&self, time: &str) -> Self {
+        let sentence = match self.sentence.starts_with("on ") {
+            true => self.sentence.clone(),
+            false => format!("on {time}: {}", self.sentence),
+        };
+        Self {
+            sentence,
+            ..self.clone()
         }
     }
 }
@@ -149,7 +162,8 @@ pub fn judge(
     let trusted = ceiling(subject, results, &mut findings);
     slow(subject, &trusted, limits, &mut findings);
     stalls(&trusted, limits, &mut findings);
-    relations(&trusted, limits, before, &mut findings);
+    relations(&trusted, limits, &mut findings);
+    slower_than_before(&trusted, limits, before, &mut findings);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
 }
@@ -277,55 +291,79 @@ fn reason_code(reason: Reason) -> &'static str {
     }
 }
 
+/// The figures that the link can carry, and those above it.
+fn within_ceiling(link: &Option<Link>, results: &Results) -> (Vec<Measurement>, Vec<Measurement>) {
+    let ceiling = link.as_ref().map_or(f64::INFINITY, |l| l.ceiling_mb_s);
+    let made = |m: &&Measurement| m.operations > 0 && m.seconds > 0.0;
+    let measured = results.measured.iter().filter(made).cloned();
+    measured.partition(|m| m.mb_s() <= ceiling)
+}
+
 /// A figure above what the link can carry came from a cache: it is named and not judged further.
 fn ceiling(subject: &Subject, results: &Results, findings: &mut Vec<Finding>) -> Vec<Measurement> {
-    let mut trusted = Vec::new();
-    for measured in results
-        .measured
-        .iter()
-        .filter(|m| m.operations > 0 && m.seconds > 0.0)
-    {
-        let mb_s = measured.bytes as f64 / 1e6 / measured.seconds;
-        match &subject.link {
-            Some(link) if mb_s > link.ceiling_mb_s => {
-                let sentence = format!(
-                    "{}: {mb_s:.1} MB/s is more than {} can carry ({:.1} MB/s)",
-                    measured.probe.words(),
-                    link.description,
-                    link.ceiling_mb_s
-                );
-                findings.push(Finding::new("cached", Verdict::Unknown, sentence));
-            }
-            _ => trusted.push(measured.clone()),
-        }
+    let (trusted, above) = within_ceiling(&subject.link, results);
+    for (measured, link) in above.iter().zip(subject.link.iter().cycle()) {
+        let sentence = format!(
+            "{}: {:.1} MB/s is more than {} can carry ({:.1} MB/s)",
+            measured.probe.words(),
+            measured.mb_s(),
+            link.description,
+            link.ceiling_mb_s
+        );
+        findings.push(Finding::new("cached", Verdict::Unknown, sentence));
     }
     trusted
 }
 
-fn find(measured: &[Measurement], probe: Probe) -> Option<f64> {
-    measured
-        .iter()
-        .find(|m| m.probe == probe)
-        .map(Measurement::figure)
+fn measurement(measured: &[Measurement], probe: Probe) -> Option<&Measurement> {
+    measured.iter().find(|m| m.probe == probe)
 }
 
-/// Under `fail` fails, under `warn` is a warning.
+/// Bytes that others moved meanwhile count in a medium's favour: what the figure would be, had
+/// all of them been ours.
+fn at_best(measured: &Measurement) -> f64 {
+    let share = measured.foreign_bytes as f64 / measured.bytes.max(1) as f64;
+    measured.figure() * (1.0 + share)
+}
+
+/// Others moved a quarter of our own bytes or more: the figure is not the medium's alone.
+fn is_busy(measured: &Measurement) -> bool {
+    measured.foreign_bytes >= measured.bytes / 4 && measured.foreign_bytes > 0
+}
+
+/// The figures that later runs may be compared with: of the medium, and of it alone.
+pub fn comparable(link: &Option<Link>, results: &Results) -> Vec<(Probe, f64)> {
+    let (trusted, _) = within_ceiling(link, results);
+    let calm = trusted.iter().filter(|m| !is_busy(m));
+    calm.map(|m| (m.probe, m.figure())).collect()
+}
+
+/// Under `fail` fails, under `warn` is a warning; busy where others may be the cause.
 fn below(
     code: &'static str,
-    probe: Probe,
-    figure: Option<f64>,
+    measured: Option<&Measurement>,
     warn: f64,
     fail: f64,
     findings: &mut Vec<Finding>,
 ) {
-    let Some(figure) = figure else { return };
-    let (severity, limit) = match figure {
-        f if f < fail => (Verdict::Fail, fail),
-        f if f < warn => (Verdict::Warn, warn),
+    let Some(measured) = measured else { return };
+    let (figure, best) = (measured.figure(), at_best(measured));
+    let (words, unit) = (measured.probe.words(), measured.probe.unit());
+    let said = format!("{words} {} {unit}", short(figure));
+    let (code, severity, limit) = match (best < fail, best < warn, figure < warn) {
+        (true, _, _) => (code, Verdict::Fail, fail),
+        (_, true, _) => (code, Verdict::Warn, warn),
+        (_, _, true) => ("busy", Verdict::Unknown, warn),
         _ => return,
     };
-    let (words, unit) = (probe.words(), probe.unit());
-    let sentence = format!("{words} {} {unit}, at least {limit} wanted", short(figure));
+    let others = match code {
+        "busy" => format!(
+            ", while others moved {:.1} MiB",
+            measured.foreign_bytes as f64 / f64::from(1 << 20)
+        ),
+        _ => String::new(),
+    };
+    let sentence = format!("{said}, at least {limit} wanted{others}");
     findings.push(Finding::new(code, severity, sentence));
 }
 
@@ -339,136 +377,135 @@ pub fn short(figure: f64) -> String {
 }
 
 fn slow(subject: &Subject, measured: &[Measurement], limits: &Limits, findings: &mut Vec<Finding>) {
+    let find = |probe| measurement(measured, probe);
     if !subject.rotational || subject.role == Role::Root {
-        let read = find(measured, Probe::RandomRead);
         let (warn, fail) = (limits.random_read_warn, limits.random_read_fail);
-        below(
-            "random-read-slow",
-            Probe::RandomRead,
-            read,
-            warn,
-            fail,
-            findings,
-        );
-        // With a volatile cache a flush for each write measures the flush: the floor is for the
-        // figure without, the failing limit for the durable one.
-        let durable = find(measured, Probe::RandomWriteDurable);
-        let (warn, fail) = (limits.random_write_warn, limits.random_write_fail);
-        let probe = Probe::RandomWriteDurable;
-        match find(measured, Probe::RandomWrite) {
-            Some(plain) if durable.is_none_or(|d| d >= fail) => {
-                below(
-                    "random-write-slow",
-                    Probe::RandomWrite,
-                    Some(plain),
-                    warn,
-                    0.0,
-                    findings,
-                );
-            }
-            _ => below("random-write-slow", probe, durable, warn, fail, findings),
-        }
+        let read = find(Probe::RandomRead);
+        below("random-read-slow", read, warn, fail, findings);
+        random_write_slow(measured, limits, findings);
     }
-    let write = find(measured, Probe::DurableWrite);
     let (warn, fail) = (limits.durable_write_warn, limits.durable_write_fail);
-    below(
-        "durable-write-slow",
-        Probe::DurableWrite,
-        write,
-        warn,
-        fail,
-        findings,
-    );
-    if let Some(link) = subject
-        .link
-        .as_ref()
-        .filter(|link| subject.role != Role::Root && link.usb_mbit_s >= 480.0)
-    {
-        let warn = if link.usb_mbit_s > 480.0 {
-            limits.superspeed_warn
-        } else {
-            limits.usb2_warn
+    let write = find(Probe::DurableWrite);
+    below("durable-write-slow", write, warn, fail, findings);
+    let usb = subject.link.as_ref().map_or(0.0, |link| link.usb_mbit_s);
+    if subject.role != Role::Root && usb >= 480.0 {
+        let warn = match usb > 480.0 {
+            true => limits.superspeed_warn,
+            false => limits.usb2_warn,
         };
-        let read = find(measured, Probe::SequentialRead);
-        below(
-            "sequential-read-slow",
-            Probe::SequentialRead,
-            read,
-            warn,
-            0.0,
-            findings,
-        );
+        let read = find(Probe::SequentialRead);
+        below("sequential-read-slow", read, warn, 0.0, findings);
     }
 }
+
+/// With a volatile cache a flush for each write measures the flush: the floor is for the figure
+/// without, the failing limit for the durable one.
+fn random_write_slow(measured: &[Measurement], limits: &Limits, findings: &mut Vec<Finding>) {
+    let (warn, fail) = (limits.random_write_warn, limits.random_write_fail);
+    let durable = measurement(measured, Probe::RandomWriteDurable);
+    let plain = measurement(measured, Probe::RandomWrite);
+    match plain {
+        Some(_) if durable.is_none_or(|m| at_best(m) >= fail) => {
+            below("random-write-slow", plain, warn, 0.0, findings);
+        }
+        _ => below("random-write-slow", durable, warn, fail, findings),
+    }
+}
+
+/// An operation of 1 MiB may take long on a slow medium: a stall is long against its like too.
+const OVER_MEDIAN: f64 = 2.0;
 
 fn stalls(measured: &[Measurement], limits: &Limits, findings: &mut Vec<Finding>) {
     // With many in flight an operation's latency is our own queue's.
-    let measured: Vec<&Measurement> = measured.iter().filter(|m| m.depth == 1).collect();
-    let longest = measured.iter().max_by(|a, b| a.max_us.total_cmp(&b.max_us));
-    let Some(longest) = longest.filter(|m| m.max_us / 1e3 >= limits.stall_ms) else {
-        return;
-    };
-    let stalls: u32 = measured.iter().map(|m| m.stalls).sum();
-    let long: u32 = measured.iter().map(|m| m.long_stalls).sum();
-    let severity = if long >= 2 {
-        Verdict::Fail
-    } else {
-        Verdict::Warn
+    let stalled = measured.iter().filter(|m| {
+        let unlike = !m.probe.sequential() || m.max_us >= OVER_MEDIAN * m.median_us;
+        m.depth == 1 && m.max_us / 1e3 >= limits.stall_ms && unlike
+    });
+    let stalled: Vec<&Measurement> = stalled.collect();
+    let longest = stalled.iter().max_by(|a, b| a.max_us.total_cmp(&b.max_us));
+    let Some(longest) = longest else { return };
+    let count: u32 = stalled.iter().map(|m| m.stalls).sum();
+    let long: u32 = stalled.iter().map(|m| m.long_stalls).sum();
+    // Others moved so much that a medium just good enough was busy for that long: µs times MB/s
+    // is bytes.
+    let excused =
+        |m: &&Measurement| m.foreign_bytes as f64 >= m.max_us * limits.durable_write_fail.max(1.0);
+    let (code, severity) = match (stalled.iter().any(excused), long) {
+        (true, _) => ("busy", Verdict::Unknown),
+        (false, 2..) => ("stall", Verdict::Fail),
+        (false, _) => ("stall", Verdict::Warn),
     };
     let sentence = format!(
-        "{}: one operation took {} ms; {stalls} of 250 ms or more, {long} of 1 s or more",
+        "{}: one operation took {} ms; {count} of 250 ms or more, {long} of 1 s or more{}",
         longest.probe.words(),
-        short(longest.max_us / 1e3)
+        short(longest.max_us / 1e3),
+        if code == "busy" {
+            ", while others used the medium"
+        } else {
+            ""
+        }
     );
-    findings.push(Finding::new("stall", severity, sentence));
+    findings.push(Finding::new(code, severity, sentence));
 }
 
-fn relations(
-    measured: &[Measurement],
-    limits: &Limits,
-    before: &Before,
-    findings: &mut Vec<Finding>,
-) {
-    let (read, write) = (
-        find(measured, Probe::SequentialRead),
-        find(measured, Probe::DurableWrite),
-    );
+fn relations(measured: &[Measurement], limits: &Limits, findings: &mut Vec<Finding>) {
+    let read = measurement(measured, Probe::SequentialRead);
+    let write = measurement(measured, Probe::DurableWrite);
     if let (Some(read), Some(write)) = (read, write)
-        && write > limits.write_over_read * read
+        && write.figure() > limits.write_over_read * at_best(read)
     {
-        let sentence = format!(
-            "reads {} MB/s but writes {} MB/s",
-            short(read),
-            short(write)
-        );
+        let (read, write) = (short(read.figure()), short(write.figure()));
+        let sentence = format!("reads {read} MB/s but writes {write} MB/s");
         findings.push(Finding::new(
             "read-slower-than-write",
             Verdict::Warn,
             sentence,
         ));
     }
+}
+
+/// One finding for all figures that fell, since their cause is one; the deepest fall is told.
+fn slower_than_before(
+    measured: &[Measurement],
+    limits: &Limits,
+    before: &Before,
+    findings: &mut Vec<Finding>,
+) {
+    let mut fallen: Vec<(f64, String)> = Vec::new();
     for &(probe, first) in &before.baseline {
-        let Some(now) = find(measured, probe) else {
+        let now = measurement(measured, probe).filter(|m| !is_busy(m));
+        let Some(median) = now.and_then(|now| median_of_three(before, now)) else {
             continue;
         };
-        let earlier = before
-            .runs
-            .iter()
-            .rev()
-            .filter_map(|run| run.iter().find(|f| f.0 == probe));
-        let mut last: Vec<f64> = earlier.map(|f| f.1).take(2).collect();
-        last.push(now);
-        last.sort_by(f64::total_cmp);
-        if last.len() == 3 && last[1] < limits.slower_than_before * first {
-            let unit = probe.unit();
-            let (median, first) = (short(last[1]), short(first));
-            let sentence = format!(
-                "{} {median} {unit} (median of three), at first {first}",
-                probe.words()
+        if median < limits.slower_than_before * first {
+            let (words, unit) = (probe.words(), probe.unit());
+            let said = format!(
+                "{words} {} {unit} (median of three), at first {}",
+                short(median),
+                short(first)
             );
-            findings.push(Finding::new("slower-than-before", Verdict::Warn, sentence));
+            fallen.push((median / first, said));
         }
     }
+    fallen.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((_, said)) = fallen.first() {
+        let more = match fallen.len() {
+            1 => String::new(),
+            n => format!(", and {} more fell", n - 1),
+        };
+        let sentence = format!("{said}{more}");
+        findings.push(Finding::new("slower-than-before", Verdict::Warn, sentence));
+    }
+}
+
+/// Of this figure and the two before it; none where there are fewer.
+fn median_of_three(before: &Before, now: &Measurement) -> Option<f64> {
+    let earlier = before.runs.iter().rev();
+    let earlier = earlier.filter_map(|run| run.iter().find(|f| f.0 == now.probe));
+    let mut last: Vec<f64> = earlier.map(|f| f.1).take(2).collect();
+    last.push(now.figure());
+    last.sort_by(f64::total_cmp);
+    (last.len() == 3).then(|| last[1])
 }
 
 #[cfg(test)]

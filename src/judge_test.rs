@@ -37,6 +37,7 @@ fn measured(probe: Probe, operations: u64, size: u64, seconds: f64) -> Measureme
         stalls: 0,
         long_stalls: 0,
         counted_bytes: operations * size,
+        foreign_bytes: 0,
         places: Vec::new(),
         histogram: Vec::new(),
     }
@@ -379,6 +380,59 @@ fn stalls_warn_and_long_ones_fail_when_they_repeat() {
     assert_eq!(stalled(1500.0, 2, 2).0, Verdict::Fail);
 }
 
+// A MiB at 3 MB/s takes 350 ms, as durable-write-slow says; that is no stall.
+#[test]
+fn an_operation_as_long_as_its_like_is_no_stall() {
+    let results = with(Probe::DurableWrite, 3.0);
+    assert_eq!(judged(&root_card(), &results).1, ["durable-write-slow"]);
+}
+
+#[test]
+fn what_others_moved_counts_in_a_mediums_favour() {
+    let busy = |probe, value, foreign: u64| {
+        let mut results = with(probe, value);
+        results.measured.last_mut().unwrap().foreign_bytes = foreign;
+        let (verdict, codes) = judged(&root_card(), &results);
+        (verdict, codes.join(" "))
+    };
+    // 100 IOPS for 10 s are 1000 operations of 4 KiB; others read twice, then 16 times as much.
+    let fail = (Verdict::Fail, "random-read-slow".to_string());
+    assert_eq!(busy(Probe::RandomRead, 100.0, 0), fail);
+    assert_eq!(busy(Probe::RandomRead, 100.0, 400 << 10), fail);
+    let warn = (Verdict::Warn, "random-read-slow".to_string());
+    assert_eq!(busy(Probe::RandomRead, 100.0, 8 << 20), warn);
+    let unknown = (Verdict::Unknown, "busy".to_string());
+    assert_eq!(busy(Probe::RandomRead, 100.0, 64 << 20), unknown);
+    // Good in spite of others is good.
+    assert_eq!(busy(Probe::RandomRead, 1600.0, 64 << 20).0, Verdict::Pass);
+}
+
+#[test]
+fn a_stall_is_excused_where_others_kept_the_disk_busy_for_as_long() {
+    let stalled = |foreign: u64| {
+        let mut results = good();
+        let write = &mut results.measured[3];
+        (write.max_us, write.stalls, write.long_stalls) = (1.2e6, 3, 2);
+        write.foreign_bytes = foreign;
+        judged(&root_card(), &results).0
+    };
+    // 1.2 s at 2.5 MB/s, the slowest that does not fail, are 3 MB.
+    assert_eq!(stalled(2_900_000), Verdict::Fail);
+    assert_eq!(stalled(3_000_000), Verdict::Unknown);
+}
+
+#[test]
+fn a_figure_that_others_disturbed_is_kept_for_no_comparison() {
+    let mut results = with(Probe::RandomRead, 1600.0);
+    let bytes = results.measured.last().unwrap().bytes;
+    let kept = |results: &Results| comparable(&None, results).len();
+    assert_eq!(kept(&results), 5);
+    results.measured.last_mut().unwrap().foreign_bytes = bytes / 4;
+    assert_eq!(kept(&results), 4);
+    // And none above what the link can carry: 22 MB/s twice, on a link for 15.
+    assert_eq!(comparable(&usb(12.0, 15.0), &results).len(), 2);
+}
+
 #[test]
 fn only_what_a_second_try_confirmed_fails_as_unreadable() {
     let faulty = |kind, confirmed| {
@@ -446,6 +500,22 @@ fn slower_than_before_needs_three_runs_below_half() {
 }
 
 #[test]
+fn figures_that_fell_together_are_one_finding() {
+    let figures = |read, random| vec![(Probe::SequentialRead, read), (Probe::RandomRead, random)];
+    let before = Before {
+        baseline: figures(50.0, 8000.0),
+        runs: vec![figures(20.0, 1600.0), figures(20.0, 1600.0)],
+    };
+    let mut results = with(Probe::SequentialRead, 20.0);
+    results.measured.retain(|m| m.probe != Probe::RandomRead);
+    results.measured.push(figure(Probe::RandomRead, 1600.0));
+    let findings = judge(&root_card(), &results, &Config::default().limits, &before);
+    assert_eq!(findings.len(), 1);
+    let want = "random read 1600 IOPS (median of three), at first 8000, and 1 more fell";
+    assert_eq!(findings[0].sentence, want);
+}
+
+#[test]
 fn every_code_is_in_the_table_once_and_in_the_readme() {
     let readme = include_str!("../README.md");
     for (n, kind) in KINDS.iter().enumerate() {
@@ -457,7 +527,8 @@ fn every_code_is_in_the_table_once_and_in_the_readme() {
         let row = format!("| `{}` | {} | {} |", kind.code, kind.meaning, kind.to_do);
         assert!(readme.contains(&row), "README has no row: {row}");
     }
-    let source = include_str!("judge.rs").to_string() + include_str!("run.rs");
+    let source =
+        include_str!("judge.rs").to_string() + include_str!("run.rs") + include_str!("record.rs");
     for code in source
         .split("Finding::new(\"")
         .skip(1)

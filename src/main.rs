@@ -5,6 +5,7 @@ mod error;
 mod judge;
 mod medium;
 mod probe;
+mod record;
 mod report;
 mod run;
 mod state;

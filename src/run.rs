@@ -3,17 +3,17 @@
 use crate::config::{Config, Profile};
 use crate::error::{Error, Result, printable, printable_path};
 use crate::judge::{self, Finding, Subject, Verdict};
-use crate::medium::{self, Medium, Mount};
+use crate::medium::{self, Medium, Transport};
 use crate::probe::job::Job;
-use crate::probe::{Message, Reason, scratch};
+use crate::probe::{Message, place};
+use crate::record::{FINDINGS, Record, Run, When, rounded};
 use crate::report::{self, Report};
-use crate::state::{Directory, Record, Run, State, When, rounded};
+use crate::state::{Directory, State};
 use crate::supervise::{self, Outcome};
 use crate::{CONFIGURATION, INTERNAL, USAGE, config_path, failed, say};
 use argh::FromArgs;
 use std::fs;
 use std::io::IsTerminal;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 
 /// Where the state is kept.
 pub const STATE: &str = "/var/lib/storage-selftest";
+
+/// Seconds that a sleeping disk may take to its first answer, besides its profile's time: a
+/// 3.5" disk spins up in 5 to 12.
+const SPIN_UP: f64 = 15.0;
 
 /// test media and say what was found
 #[derive(FromArgs)]
@@ -165,7 +169,6 @@ impl Work<'_> {
         let medium = &mounted_now(medium);
         let profile = self.profile_for(medium, &self.state);
         let job = self.job(medium, profile);
-        self.clean(medium, &job);
         let deadline = Duration::from_secs_f64(self.config.deadline(profile));
         self.mark_unfinished(medium, profile)?;
         let start = Instant::now();
@@ -213,100 +216,21 @@ impl Work<'_> {
     }
 
     fn job(&self, medium: &Medium, profile: Profile) -> Job {
-        let place = self.place(medium);
-        let reserve = |directory: &Path| {
-            let share = scratch::space(directory).map_or(0, |space| space.size / 20);
-            // design.md: the larger of 5 % and 256 MiB, 64 MiB on media under 4 GiB.
-            share.max(if medium.bytes < 4 << 30 {
-                64 << 20
-            } else {
-                256 << 20
-            })
-        };
-        let (directory, fs_type, no_directory) = match place {
-            Ok((directory, fs_type)) => (Some(directory), fs_type, None),
-            Err(why) => (None, String::new(), Some(why)),
-        };
+        let spins = medium.rotational || medium.transport == Transport::Usb;
         Job {
             device: Path::new("/dev").join(medium.device.replace('!', "/")),
             sys: Path::new("/sys/block").join(&medium.device),
             bytes: medium.bytes,
             logical_block: medium.logical_block,
             volatile_cache: medium.volatile_cache,
-            reserve: directory.as_deref().map_or(0, reserve),
-            directory_dev: directory
-                .as_deref()
-                .and_then(|d| fs::metadata(d).ok())
-                .map_or(0, |meta| meta.dev()),
-            directory,
-            no_directory,
-            fs_type,
+            read_only: medium.read_only,
+            mounts: medium.mounts.clone(),
+            asked: self.arguments.medium.iter().map(PathBuf::from).collect(),
+            state_directory: absolute(&self.arguments.state_dir),
+            spin_up: if spins { SPIN_UP } else { 0.0 },
+            only_clean: false,
             seed: seed(),
             plan: self.config.plan(profile),
-        }
-    }
-
-    /// Where the scratch file goes: the directory that was asked for, the state directory where it
-    /// lies on the medium (a service may write nowhere else), or the medium's first writable mount.
-    fn place(&self, medium: &Medium) -> std::result::Result<(PathBuf, String), (Reason, String)> {
-        let on = |path: &Path, mount: &Mount| {
-            let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).ok();
-            path.is_dir() && device(path).is_some() && device(path) == device(&mount.path)
-        };
-        let asked = self.arguments.medium.iter().map(PathBuf::from);
-        let wanted: Vec<PathBuf> = asked.chain([self.arguments.state_dir.clone()]).collect();
-        let writable = || medium.mounts.iter().filter(|mount| !mount.read_only);
-        let asked = writable()
-            .find_map(|mount| Some((wanted.iter().find(|path| on(path, mount))?.clone(), mount)));
-        // What the firmware boots from is not ours to put at risk.
-        let boot = |mount: &Mount| {
-            ["/boot", "/efi"]
-                .iter()
-                .any(|top| mount.path.starts_with(top))
-        };
-        let usual = || writable().find(|mount| mount.path.is_dir() && !boot(mount));
-        if let Some((directory, mount)) =
-            asked.or_else(|| usual().map(|mount| (mount.path.clone(), mount)))
-        {
-            return match directory.to_str() {
-                Some(_) => Ok((directory, mount.fs_type.clone())),
-                None => Err((
-                    Reason::Unsupported,
-                    "the mount point's name is not UTF-8".into(),
-                )),
-            };
-        }
-        match medium.mounts.first() {
-            _ if medium.read_only => {
-                Err((Reason::ReadOnly, format!("{} is read-only", medium.device)))
-            }
-            Some(mount) => {
-                let path = printable_path(&mount.path);
-                Err((Reason::ReadOnly, format!("{path} is mounted read-only")))
-            }
-            None => Err((
-                Reason::NotMounted,
-                format!("no file system of {} is mounted", medium.device),
-            )),
-        }
-    }
-
-    /// Removes what a killed run left.
-    fn clean(&self, medium: &Medium, job: &Job) {
-        let mounts = medium
-            .mounts
-            .iter()
-            .filter(|mount| !mount.read_only)
-            .map(|mount| &mount.path);
-        for directory in mounts.chain(&job.directory) {
-            match scratch::remove_left(directory) {
-                Ok(true) => log::info!(
-                    "removed {} that an earlier run left",
-                    printable_path(&directory.join(scratch::NAME))
-                ),
-                Ok(false) => {}
-                Err(error) => log::warn!("{error}"),
-            }
         }
     }
 
@@ -358,11 +282,12 @@ impl Work<'_> {
             rotational: medium.rotational,
             link: medium.link.clone(),
         };
-        let record = self.state.media.get(&medium.identity);
-        let before = record.map(Record::before).unwrap_or_default();
+        let unknown = Record::default();
+        let record = self.state.media.get(&medium.identity).unwrap_or(&unknown);
+        let before = record.before(&link_of(medium, outcome));
         let mut findings = judge::judge(&subject, &outcome.results, &self.config.limits, &before);
         if profile == Profile::Glance {
-            findings.extend(carried(record));
+            findings.extend(record.carried(&findings));
             findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         }
         findings
@@ -376,11 +301,9 @@ impl Work<'_> {
         findings: &[Finding],
         seconds: f64,
     ) -> Result<()> {
-        let figures = outcome
-            .results
-            .measured
-            .iter()
-            .map(|m| (m.probe, rounded(m.figure())))
+        let figures = judge::comparable(&medium.link, &outcome.results)
+            .into_iter()
+            .map(|(probe, figure)| (probe, rounded(figure)))
             .collect();
         let run = Run {
             profile: profile.name().into(),
@@ -393,12 +316,9 @@ impl Work<'_> {
             seconds: rounded(seconds),
             written: outcome.written,
             when: When::now(),
+            link: link_of(medium, outcome),
             figures,
-            findings: findings
-                .iter()
-                .take(crate::state::FINDINGS)
-                .cloned()
-                .collect(),
+            findings: findings.iter().take(FINDINGS).cloned().collect(),
         };
         let record = self.record(medium);
         record.unfinished = run.unfinished.clone();
@@ -424,15 +344,12 @@ impl Work<'_> {
             },
             words.join(", ")
         );
-        text += &match (&job.directory, &job.no_directory) {
-            (Some(directory), _) => {
-                format!(
-                    "  written to  a new file in {}\n",
-                    printable_path(directory)
-                )
-            }
-            (None, Some((_, why))) => format!("  no writes   {why}\n"),
-            (None, None) => String::new(),
+        text += &match place::find(&job) {
+            Ok(place) => format!(
+                "  written to  a new file in {}\n",
+                printable_path(&place.directory)
+            ),
+            Err((_, why)) => format!("  no writes   {why}\n"),
         };
         say(&text);
     }
@@ -455,33 +372,19 @@ fn mounted_now(medium: &Medium) -> Medium {
     }
 }
 
-/// A glance reads a little; what it did not measure stands as the last complete run found it.
-fn carried(record: Option<&Record>) -> Vec<Finding> {
-    let Some(last) = record.and_then(Record::last_full) else {
-        return vec![Finding::new(
-            "not-measured",
-            Verdict::Unknown,
-            "no complete run of this medium is known",
-        )];
-    };
-    let measured_now = |finding: &&Finding| {
-        !matches!(
-            finding.code.as_str(),
-            "random-read-slow" | "sequential-read-slow"
-        )
-    };
-    let dated = |finding: &Finding| Finding {
-        sentence: match finding.sentence.starts_with("on ") {
-            true => finding.sentence.clone(),
-            false => format!("on {}: {}", last.when.time, finding.sentence),
-        },
-        ..finding.clone()
-    };
-    last.findings
-        .iter()
-        .filter(measured_now)
-        .map(dated)
-        .collect()
+/// How the medium was reached: figures of different ways are not compared.
+fn link_of(medium: &Medium, outcome: &Outcome) -> String {
+    let link = medium.link.as_ref().map_or("", |link| &link.description);
+    let through_file = outcome.results.measured.iter().any(|m| !m.whole_disk);
+    format!(
+        "{link}{}",
+        if through_file { ", through a file" } else { "" }
+    )
+}
+
+/// The child may work elsewhere, and compares places by where they are.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
 /// A line for each probe while it runs, for a person who waits.

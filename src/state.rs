@@ -1,10 +1,8 @@
 //! The state file: what is known of each identity. Replaced atomically, never over 256 KiB;
 //! a damaged one is set aside and the last good copy used.
 
-use crate::config::Profile;
 use crate::error::{Error, Result};
-use crate::judge::{Before, Finding, Verdict};
-use crate::probe::Probe;
+use crate::record::Record;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,105 +15,6 @@ use std::path::{Path, PathBuf};
 const SCHEMA: u32 = 1;
 /// The largest state file in bytes.
 pub const MAX_BYTES: usize = 256 << 10;
-/// Runs that are kept of each medium.
-pub const RUNS: usize = 32;
-/// Findings that are kept of each run, worst first.
-pub const FINDINGS: usize = 6;
-
-/// When something was: boards have no clock battery, so the boot counts as much as the time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct When {
-    /// Wall clock, RFC 3339 in UTC; wrong before the first time synchronisation.
-    pub time: String,
-    /// `/proc/sys/kernel/random/boot_id`.
-    pub boot: String,
-    /// Seconds since that boot.
-    pub uptime: f64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
-    pub profile: String,
-    pub verdict: Verdict,
-    /// Every probe of the profile had its turn.
-    pub complete: bool,
-    /// Why it is not complete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unfinished: Option<String>,
-    /// Seconds that the run took.
-    pub seconds: f64,
-    /// Bytes that it wrote to the medium.
-    pub written: u64,
-    pub when: When,
-    /// Each probe's figure in its unit, MB/s or IOPS.
-    #[serde(default)]
-    pub figures: BTreeMap<Probe, f64>,
-    #[serde(default)]
-    pub findings: Vec<Finding>,
-}
-
-/// What is known of one identity.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    pub name: String,
-    /// The kernel's name when it was last seen.
-    pub device: String,
-    pub bytes: u64,
-    /// Bytes that we have ever written to it.
-    pub written: u64,
-    /// Set while a run is under way, so that a power cut leaves its mark.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unfinished: Option<String>,
-    pub first_seen: When,
-    pub last_seen: When,
-    /// Each probe's figure in the first complete run that has it.
-    #[serde(default)]
-    pub baseline: BTreeMap<Probe, f64>,
-    /// Latencies of the last run: pairs of µs and operations.
-    #[serde(default)]
-    pub latency: BTreeMap<Probe, Vec<(f64, u32)>>,
-    /// The last runs, oldest first.
-    #[serde(default, rename = "run")]
-    pub runs: heapless::Vec<Run, RUNS>,
-}
-
-impl Record {
-    /// Adds a run; the oldest one goes where there is no room.
-    pub fn add(&mut self, run: Run) {
-        if self.runs.is_full() {
-            self.runs.remove(0);
-        }
-        self.written += run.written;
-        if run.complete && run.profile != Profile::Glance.name() {
-            for (&probe, &figure) in &run.figures {
-                self.baseline.entry(probe).or_insert(figure);
-            }
-        }
-        // There is room: one was removed above where it was full.
-        let _ = self.runs.push(run);
-    }
-
-    /// The last run that said something of writes too.
-    pub fn last_full(&self) -> Option<&Run> {
-        self.runs
-            .iter()
-            .rev()
-            .find(|run| run.complete && run.profile != Profile::Glance.name())
-    }
-
-    /// What the judge compares a run with.
-    pub fn before(&self) -> Before {
-        let figures = |map: &BTreeMap<Probe, f64>| {
-            map.iter()
-                .map(|(&probe, &figure)| (probe, figure))
-                .collect()
-        };
-        Before {
-            baseline: figures(&self.baseline),
-            runs: self.runs.iter().map(|run| figures(&run.figures)).collect(),
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -313,51 +212,6 @@ fn fitting(state: &mut State) -> io::Result<String> {
             }
         }
     }
-}
-
-impl When {
-    /// Now, on this machine. What cannot be read stays empty.
-    pub fn now() -> Self {
-        let since_epoch = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
-        let uptime = uptime
-            .split_whitespace()
-            .next()
-            .and_then(|seconds| seconds.parse().ok());
-        Self {
-            time: rfc3339(since_epoch.as_secs()),
-            boot: boot.trim().to_string(),
-            uptime: uptime.unwrap_or(0.0),
-        }
-    }
-}
-
-/// Seconds since 1970 as `2026-12-01T02:31:00Z`; the calendar by Howard Hinnant's days_from_civil.
-fn rfc3339(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86400, seconds % 86400);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Three significant digits: more is not in any figure.
-pub fn rounded(figure: f64) -> f64 {
-    format!("{figure:.2e}").parse().unwrap_or(figure)
 }
 
 #[cfg(test)]

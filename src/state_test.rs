@@ -1,4 +1,6 @@
 use super::*;
+use crate::probe::Probe;
+use crate::record::run;
 
 /// A directory of its own for each test, removed at the end.
 struct Temporary(PathBuf);
@@ -16,31 +18,6 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn run(n: u32) -> Run {
-    Run {
-        profile: "boot".into(),
-        verdict: Verdict::Warn,
-        complete: true,
-        unfinished: None,
-        seconds: f64::from(n),
-        written: 1000,
-        when: When {
-            time: rfc3339(u64::from(n)),
-            boot: "b".into(),
-            uptime: 1.0,
-        },
-        figures: BTreeMap::from([
-            (Probe::RandomRead, f64::from(n)),
-            (Probe::RandomWriteDurable, 5.0),
-        ]),
-        findings: vec![Finding::new(
-            "stall",
-            Verdict::Warn,
-            "one operation took 300 ms",
-        )],
     }
 }
 
@@ -72,32 +49,6 @@ fn what_is_written_is_read_again_and_the_copy_before_is_kept() {
     assert_eq!(directory.read(true), second);
     assert_eq!(read_file(&directory.last_good()).unwrap(), Some(first));
     assert!(!temporary.0.join("state.toml.new").exists());
-}
-
-#[test]
-fn a_record_keeps_32_runs_the_first_as_baseline_and_all_bytes() {
-    let record = &state(1, 40).media["cid:00000000000000000000000000000000"];
-    assert_eq!(record.runs.len(), 32);
-    assert_eq!(record.runs[0].seconds, 8.0);
-    assert_eq!(record.baseline[&Probe::RandomRead], 0.0);
-    assert_eq!(record.written, 40_000);
-    assert_eq!(record.before().runs.len(), 32);
-}
-
-#[test]
-fn a_glance_is_no_baseline() {
-    let mut record = Record::default();
-    record.add(Run {
-        profile: "glance".into(),
-        ..run(7)
-    });
-    record.add(Run {
-        complete: false,
-        ..run(8)
-    });
-    assert!(record.baseline.is_empty() && record.last_full().is_none());
-    record.add(run(9));
-    assert_eq!(record.baseline[&Probe::RandomRead], 9.0);
 }
 
 #[test]
@@ -147,13 +98,4 @@ fn a_second_run_is_refused_while_the_first_holds_the_lock() {
     );
     drop(held);
     assert!(directory.lock().is_ok());
-}
-
-// The dates are those that `date -u -d @N` prints.
-#[test]
-fn seconds_become_calendar_dates() {
-    assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
-    assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
-    assert_eq!(rfc3339(1_796_092_260), "2026-12-01T02:31:00Z");
-    assert_eq!(rfc3339(4_107_542_399), "2100-02-28T23:59:59Z");
 }

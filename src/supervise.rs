@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::judge::Results;
 use crate::probe::job::{self, Job};
-use crate::probe::{Message, NotMeasured, Probe, Reason, scratch};
+use crate::probe::{Message, NotMeasured, Probe, Reason};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Read, Write};
@@ -43,11 +43,17 @@ pub fn run(
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Message),
 ) -> Result<Outcome> {
-    let end = Instant::now() + deadline;
     let mut outcome = Outcome::default();
     outcome.results.wanted = job.probes();
     let mut child = start(job)?;
-    let ended = match listen(&mut child, end, interrupted, &mut outcome, progress) {
+    let ended = match listen(
+        &mut child,
+        job.spin_up,
+        deadline,
+        interrupted,
+        &mut outcome,
+        progress,
+    ) {
         // Ctrl-C reaches the child too, which may be gone before we look.
         Ended::Closed if interrupted.load(Ordering::Relaxed) => Ended::Interrupted,
         ended => ended,
@@ -60,7 +66,10 @@ pub fn run(
     outcome.unfinished = match ended {
         Ended::Done => None,
         Ended::Deadline => {
-            let seconds = deadline.as_secs_f64();
+            let seconds = match outcome.first_operation_ms {
+                Some(_) => deadline.as_secs_f64(),
+                None => deadline.as_secs_f64() + job.spin_up,
+            };
             Some((Reason::NoAnswer, format!("no answer within {seconds:.0} s")))
         }
         Ended::Interrupted => Some((Reason::Interrupted, "stopped by a signal".into())),
@@ -72,14 +81,26 @@ pub fn run(
     if let Some((reason, detail)) = outcome.unfinished.clone() {
         fill_up(&mut outcome.results, reason, &detail);
         // Whoever touches a disk that hangs, hangs: then the next run cleans up.
-        if reason != Reason::NoAnswer
-            && let Some(directory) = &job.directory
-            && let Err(error) = scratch::remove_left(directory)
-        {
-            log::warn!("{error}");
+        if reason != Reason::NoAnswer {
+            clean_up(job);
         }
     }
     Ok(outcome)
+}
+
+/// A child removes what the killed one left, if it can within half a second.
+fn clean_up(job: &Job) {
+    let job = Job {
+        only_clean: true,
+        ..job.clone()
+    };
+    match start(&job) {
+        Ok(mut child) => {
+            reap(&mut child);
+            let _ = child.kill(); // it has ended, or hangs
+        }
+        Err(error) => log::warn!("{error}"),
+    }
 }
 
 /// The outcome of a job whose child could not be started.
@@ -118,7 +139,8 @@ fn start(job: &Job) -> Result<Child> {
 
 fn listen(
     child: &mut Child,
-    end: Instant,
+    spin_up: f64,
+    deadline: Duration,
     interrupted: &AtomicBool,
     outcome: &mut Outcome,
     progress: &mut dyn FnMut(&Message),
@@ -129,6 +151,7 @@ fn listen(
     if fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_err() {
         return Ended::Closed;
     }
+    let mut end = Instant::now() + deadline + Duration::from_secs_f64(spin_up);
     let mut pending = Vec::new();
     let mut chunk = [0; 4096];
     loop {
@@ -157,6 +180,9 @@ fn listen(
                 return Ended::Closed;
             };
             progress(&message);
+            if let Message::FirstOperation(_) = message {
+                end = end.min(Instant::now() + deadline);
+            }
             if outcome.take(message) {
                 return Ended::Done;
             }

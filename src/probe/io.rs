@@ -139,6 +139,7 @@ impl Meter {
             stalls: self.histogram.stalls,
             long_stalls: self.histogram.long_stalls,
             counted_bytes: 0,
+            foreign_bytes: 0,
             places: Vec::new(),
             histogram: self.histogram.octaves(),
         }

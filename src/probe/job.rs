@@ -3,16 +3,19 @@
 
 use super::budget::{Budget, Plan};
 use super::io::Counters;
+use super::place::{self, Place, Refused};
 use super::scratch::{self, Scratch};
 use super::{
     Measurement, Message, NotMeasured, Probe, Reason, Stop, random_read, random_write, read_back,
     sequential_read, write,
 };
 use crate::error::{Result, printable_path};
+use crate::medium::Mount;
+use nix::sys::stat::{major, minor};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,15 +30,16 @@ pub struct Job {
     pub logical_block: u32,
     /// A write is durable only after a flush.
     pub volatile_cache: bool,
-    /// Where the scratch file goes; none where nothing can be written.
-    pub directory: Option<PathBuf>,
-    /// Device number of that directory: another one means that the medium was unmounted meanwhile.
-    pub directory_dev: u64,
-    /// Why there is no directory.
-    pub no_directory: Option<(Reason, String)>,
-    pub fs_type: String,
-    /// Bytes that stay free on that file system.
-    pub reserve: u64,
+    pub read_only: bool,
+    /// Mounted file systems of the medium, see [`place::find`].
+    pub mounts: Vec<Mount>,
+    /// Paths that were asked for.
+    pub asked: Vec<PathBuf>,
+    pub state_directory: PathBuf,
+    /// Seconds that the very first read may take beyond the plan: a disk has to spin up.
+    pub spin_up: f64,
+    /// Just remove what a killed run left.
+    pub only_clean: bool,
     pub seed: u64,
     pub plan: Plan,
 }
@@ -131,10 +135,10 @@ impl<'a> Context<'a> {
             Ok(mut measurement) => match (before, Counters::read(&self.job.sys.join("stat"))) {
                 (Ok(before), Ok(after)) => {
                     measurement.whole_disk = self.whole_disk;
-                    measurement.counted_bytes = match probe.writes() {
-                        true => after.written.saturating_sub(before.written),
-                        false => after.read.saturating_sub(before.read),
-                    };
+                    let read = after.read.saturating_sub(before.read);
+                    let written = after.written.saturating_sub(before.written);
+                    measurement.counted_bytes = if probe.writes() { written } else { read };
+                    measurement.foreign_bytes = foreign(&measurement, read, written);
                     if (measurement.counted_bytes as f64) < 0.9 * measurement.bytes as f64 {
                         let detail = format!(
                             "{} bytes of {} claimed reached the disk by its own counters",
@@ -174,38 +178,78 @@ impl<'a> Context<'a> {
     }
 }
 
+/// File systems write more than they are given: a full journal twice as much, btrfs 70 KiB for
+/// each flushed 4 KiB. Up to so many times our own bytes are taken to be of our making.
+const OWN_SEQUENTIAL: u64 = 3;
+const OWN_RANDOM: u64 = 20;
+
+/// Bytes among those that the disk counted which cannot be ours.
+fn foreign(measurement: &Measurement, read: u64, written: u64) -> u64 {
+    let own = measurement.bytes;
+    match measurement.probe {
+        Probe::DurableWrite => read + written.saturating_sub(OWN_SEQUENTIAL * own),
+        probe if probe.writes() => read + written.saturating_sub(OWN_RANDOM * own),
+        _ => written + read.saturating_sub(own),
+    }
+}
+
 /// Runs all probes of a job, telling what they yield as they yield it.
 pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
-    let disk = OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::fcntl::OFlag::O_DIRECT.bits() | nix::fcntl::OFlag::O_NONBLOCK.bits())
-        .open(&job.device);
-    match disk {
-        Ok(disk) => {
-            let mut context = Context::new(job, disk, true, tell);
-            read_probes(&mut context);
-            if context.job.plan.file > 0 {
-                write_probes(&mut context);
+    place::clean(&job);
+    if !job.only_clean {
+        let place = place::find(&job);
+        match open(&job) {
+            Ok(disk) => {
+                let mut context = Context::new(job, disk, true, tell);
+                read_probes(&mut context);
+                if context.job.plan.file > 0 {
+                    write_probes(&mut context, place);
+                }
             }
+            Err(stop) => match through_file(&job, &stop, &place) {
+                Some((disk, made)) => {
+                    let mut context = Context::new(job, disk, false, tell);
+                    probes_through_file(&mut context, made);
+                }
+                None => cannot_open(&job, &stop, tell),
+            },
         }
-        Err(error) => match through_file(&job, &error) {
-            Some((disk, made)) => {
-                let mut context = Context::new(job, disk, false, tell);
-                probes_through_file(&mut context, made);
-            }
-            None => cannot_open(&job, &error, tell),
-        },
     }
     tell(Message::Done {});
 }
 
+/// Opens the whole disk, and sees that it is the one meant: a node in /dev may be old.
+fn open(job: &Job) -> std::result::Result<File, Stop> {
+    let what = format!("open {}", job.device.display());
+    let disk = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::fcntl::OFlag::O_DIRECT.bits() | nix::fcntl::OFlag::O_NONBLOCK.bits())
+        .open(&job.device)
+        .map_err(|e| super::io::stop(Probe::SequentialRead, &job.sys, &e, &what))?;
+    let number = std::fs::read_to_string(job.sys.join("dev")).unwrap_or_default();
+    let rdev = disk.metadata().map_or(0, |meta| meta.rdev());
+    let opened = format!("{}:{}", major(rdev), minor(rdev));
+    if number.trim() != opened {
+        let detail = format!("{what}: it is {opened}, the disk is {}", number.trim());
+        return Err(Stop::NotMeasured(Reason::DeviceGone, detail));
+    }
+    Ok(disk)
+}
+
 /// Where the whole disk may not be opened (a container, a device policy) but a file on it may be
 /// written, the reads are of that file: less of the disk, and the measurement says so.
-fn through_file(job: &Job, error: &io::Error) -> Option<(File, Made)> {
-    if error.kind() != io::ErrorKind::PermissionDenied || job.plan.file == 0 {
+fn through_file(
+    job: &Job,
+    stop: &Stop,
+    place: &std::result::Result<Place, Refused>,
+) -> Option<(File, Made)> {
+    let Stop::NotMeasured(Reason::NotPermitted, _) = stop else {
+        return None;
+    };
+    if job.plan.file == 0 {
         return None;
     }
-    let made = make_scratch(job).ok()?;
+    let made = make_scratch(job, place.as_ref().ok()?).ok()?;
     Some((made.0.file.try_clone().ok()?, made))
 }
 
@@ -219,25 +263,30 @@ fn probes_through_file(context: &mut Context, mut made: Made) {
     overwrite_probes(context, scratch);
 }
 
-fn cannot_open(job: &Job, error: &io::Error, tell: &mut dyn FnMut(Message)) {
-    let what = format!("open {}", job.device.display());
+fn cannot_open(job: &Job, stop: &Stop, tell: &mut dyn FnMut(Message)) {
+    let (reason, detail) = match stop {
+        Stop::NotMeasured(reason, detail) => (*reason, detail),
+        Stop::Fault(fault) => (Reason::Other, &fault.detail),
+    };
     for probe in job.probes() {
-        let (reason, detail) = match super::io::stop(probe, &job.sys, error, &what) {
-            Stop::NotMeasured(reason, detail) => (reason, detail),
-            Stop::Fault(fault) => (Reason::Other, fault.detail),
-        };
+        let detail = detail.clone();
         tell(Message::NotMeasured(NotMeasured {
             probe,
             reason,
             detail,
         }));
     }
-    tell(Message::Done {});
 }
 
 fn read_probes(context: &mut Context) {
     match random_read::first_operation(context) {
-        Ok(time) => (context.tell)(Message::FirstOperation(time.as_secs_f64() * 1e3)),
+        Ok(time) => {
+            (context.tell)(Message::FirstOperation(time.as_secs_f64() * 1e3));
+            if context.whole_disk {
+                // A spin-up is not for the probes to pay.
+                context.budget = Budget::new(&context.job.plan);
+            }
+        }
         Err(Stop::Fault(fault)) => (context.tell)(Message::Fault(fault)),
         Err(Stop::NotMeasured(..)) => {} // the probes that follow say the same
     }
@@ -246,16 +295,15 @@ fn read_probes(context: &mut Context) {
     context.run(Probe::RandomReadQueued, random_read::run_queued);
 }
 
-fn write_probes(context: &mut Context) {
-    match make_scratch(&context.job) {
+fn write_probes(context: &mut Context, place: std::result::Result<Place, Refused>) {
+    match place.and_then(|place| make_scratch(&context.job, &place)) {
         Ok((mut scratch, bytes)) => {
             context.run(Probe::DurableWrite, |c| write::run(c, &mut scratch, bytes));
             overwrite_probes(context, &mut scratch);
         }
         Err((reason, detail)) => {
-            for probe in context
-                .job
-                .probes()
+            let probes = context.job.probes();
+            for probe in probes
                 .into_iter()
                 .filter(|&probe| probe >= Probe::DurableWrite)
             {
@@ -287,39 +335,32 @@ fn overwrite_probes(context: &mut Context, scratch: &mut Scratch) {
 type Made = (Scratch, u64);
 
 /// As large as planned, or what the reserve leaves.
-fn make_scratch(job: &Job) -> std::result::Result<Made, (Reason, String)> {
-    let Some(directory) = &job.directory else {
-        return Err(job
-            .no_directory
-            .clone()
-            .unwrap_or((Reason::NotMounted, "no file system".into())));
-    };
-    let failed = |what: &str, error: io::Error| match super::io::stop(
-        Probe::DurableWrite,
-        &job.sys,
-        &error,
-        what,
-    ) {
-        Stop::NotMeasured(reason, detail) => (reason, detail),
-        Stop::Fault(fault) => (Reason::Other, fault.detail),
+fn make_scratch(job: &Job, place: &Place) -> std::result::Result<Made, Refused> {
+    let directory = &place.directory;
+    let failed = |what: &str, error: io::Error| {
+        let path = printable_path(directory);
+        match super::io::stop(
+            Probe::DurableWrite,
+            &job.sys,
+            &error,
+            &format!("{what} {path}"),
+        ) {
+            Stop::NotMeasured(reason, detail) => (reason, detail),
+            Stop::Fault(fault) => (Reason::Other, fault.detail),
+        }
     };
     let free = scratch::space(directory)
-        .map_err(|e| failed("ask for the free space", e))?
+        .map_err(|e| failed("ask for the free space of", e))?
         .free;
-    let bytes = job.plan.file.min(free.saturating_sub(job.reserve)) >> 20 << 20;
+    let bytes = job.plan.file.min(free.saturating_sub(place.reserve)) >> 20 << 20;
     if bytes < 4 << 20 {
         let detail = format!(
-            "{} MiB free, of which {} MiB stay free",
+            "{} MiB free, and {} MiB have to stay free",
             free >> 20,
-            job.reserve >> 20
+            place.reserve >> 20
         );
         return Err((Reason::NoSpace, detail));
     }
-    let scratch = Scratch::create(directory, &job.fs_type, job.directory_dev).map_err(|e| {
-        failed(
-            &format!("create a scratch file in {}", printable_path(directory)),
-            e,
-        )
-    })?;
+    let scratch = Scratch::create(place).map_err(|e| failed("create a scratch file in", e))?;
     Ok((scratch, bytes))
 }

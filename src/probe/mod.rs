@@ -5,6 +5,7 @@ pub mod histogram;
 pub mod io;
 pub mod job;
 pub mod pattern;
+pub mod place;
 pub mod random_read;
 pub mod random_write;
 pub mod read_back;
@@ -95,6 +96,9 @@ pub struct Measurement {
     pub long_stalls: u32,
     /// Bytes that the disk's own counters moved by meanwhile, whoever caused it.
     pub counted_bytes: u64,
+    /// Bytes among them, or in the other direction, that others read or wrote.
+    #[serde(default)]
+    pub foreign_bytes: u64,
     /// Rate at the start, the middle and the end of the disk, MB/s; empty for other probes.
     #[serde(default)]
     pub places: Vec<f64>,
@@ -113,6 +117,11 @@ impl Measurement {
         } else {
             self.operations as f64 / self.seconds
         }
+    }
+
+    /// The bytes of it in MB/s (10^6), whatever the probe's own unit.
+    pub fn mb_s(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.seconds
     }
 }
 

@@ -2,6 +2,7 @@
 //! nothing can be left behind; otherwise under one fixed name that the next run removes.
 
 use super::pattern::BLOCK;
+use super::place::Place;
 use crate::error::{Error, Result};
 use crate::sys::{self, DirectIo};
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
@@ -18,16 +19,18 @@ pub struct Scratch {
     /// The file system takes direct I/O; otherwise every write is flushed by itself.
     pub direct: bool,
     named: Option<PathBuf>,
+    fs_type: String,
     /// What was written where: the generation of each 4 KiB block, 0 for none.
     pub generations: Vec<u8>,
 }
 
 impl Scratch {
-    /// A new, empty file in `directory`, on a file system of type `fs_type` with device number `dev`.
+    /// A new, empty file in `place`.
     /// # Errors
     /// `ENODEV` where another file system is there now.
-    pub fn create(directory: &Path, fs_type: &str, dev: u64) -> io::Result<Self> {
-        if std::fs::metadata(directory)?.dev() != dev {
+    pub fn create(place: &Place) -> io::Result<Self> {
+        let (directory, fs_type) = (&place.directory, place.fs_type.as_str());
+        if fs::metadata(directory)?.dev() != place.dev {
             return Err(io::Error::from_raw_os_error(nix::libc::ENODEV));
         }
         let (file, direct, named) = match open_either(directory, OFlag::O_TMPFILE.bits(), false) {
@@ -53,13 +56,14 @@ impl Scratch {
             file,
             direct,
             named,
+            fs_type: fs_type.into(),
             generations: Vec::new(),
         })
     }
 
     /// Asks for `bytes` in one piece where that costs no writes of zeros.
-    pub fn reserve(&self, fs_type: &str, bytes: u64) -> io::Result<()> {
-        if !matches!(fs_type, "ext4" | "xfs" | "f2fs" | "btrfs") {
+    pub fn reserve(&self, bytes: u64) -> io::Result<()> {
+        if !matches!(self.fs_type.as_str(), "ext4" | "xfs" | "f2fs" | "btrfs") {
             return Ok(());
         }
         match fallocate(&self.file, FallocateFlags::empty(), 0, bytes as i64) {
@@ -100,7 +104,13 @@ fn open_either(path: &Path, flags: i32, new: bool) -> io::Result<(File, bool)> {
             .open(path)
     };
     match open(OFlag::O_DIRECT.bits()) {
-        Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL) => Ok((open(0)?, false)),
+        Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL) => {
+            if new {
+                // The kernel made the file before it refused the flag.
+                let _ = fs::remove_file(path);
+            }
+            Ok((open(0)?, false))
+        }
         opened => Ok((opened?, true)),
     }
 }

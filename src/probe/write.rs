@@ -18,7 +18,7 @@ const BLOCKS: u64 = MIB / BLOCK as u64;
 pub fn run(context: &mut Context, scratch: &mut Scratch, bytes: u64) -> Result<Measurement, Stop> {
     let probe = Probe::DurableWrite;
     scratch
-        .reserve(&context.job.fs_type, bytes)
+        .reserve(bytes)
         .map_err(|e| context.stop(probe, &e, "allocate the scratch file"))?;
     let mut buffer = Buffer::new(MIB as usize).map_err(|e| context.stop(probe, &e, "buffer"))?;
     let until = context.budget.until(context.job.plan.write_seconds);

@@ -4,7 +4,7 @@ use super::gigabytes;
 use super::table::wrap;
 use crate::judge::{kind, short};
 use crate::probe::Probe;
-use crate::state::Record;
+use crate::record::Record;
 use std::fmt::Write;
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
