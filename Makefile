@@ -2,7 +2,7 @@
 PREFIX = /usr
 ARCH := $(shell image/cross-build.sh --host)
 BINARY = dist/$(ARCH)/storage-selftest
-UNITS = $(wildcard systemd/*.service systemd/*.timer)
+LIB = $(DESTDIR)$(PREFIX)/lib
 
 all: build-deps ## static binary for this machine: dist/<arch>/storage-selftest
 	@image/cross-build.sh $(ARCH)
@@ -34,8 +34,11 @@ bench: all ## compare with fio, in one run
 
 install: ## into DESTDIR and PREFIX=/usr, after make
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/storage-selftest
-	$(if $(UNITS),install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system $(UNITS))
-	[ ! -e image/storage-selftest.toml ] || [ -e $(DESTDIR)/etc/storage-selftest.toml ] || \
+	install -D -m 644 -t $(LIB)/systemd/system systemd/*.service systemd/*.timer
+	install -D -m 644 -t $(LIB)/systemd/system-preset systemd/*.preset
+	install -D -m 644 -t $(LIB)/udev/rules.d systemd/*.rules
+	install -D -m 644 systemd/storage-selftest.tmpfiles $(LIB)/tmpfiles.d/storage-selftest.conf
+	[ -e $(DESTDIR)/etc/storage-selftest.toml ] || \
 	install -D -m 644 image/storage-selftest.toml $(DESTDIR)/etc/storage-selftest.toml
 
 clean: ## remove target/ and dist/; var/ holds measurements and stays

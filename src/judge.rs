@@ -73,6 +73,7 @@ pub const KINDS: &[Kind] = kinds![
     "no-answer", "the medium gave no answer before the deadline", "save your data; check power and cable; replace the medium if it happens again";
     "interrupted", "the run was stopped before it was complete", "run again";
     "not-measured", "something that must be measured was not", "read the sentence; run again";
+    "postponed", "the first boot's own work goes on, or a reboot is pending, so nothing was tested", "reboot; the next boot tests";
     "no-medium", "there is no disk behind what was asked for", "name a disk, or a path on one";
 ];
 

@@ -2,6 +2,7 @@
 
 mod config;
 mod error;
+mod first_boot;
 mod judge;
 mod medium;
 mod probe;

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Profile};
 use crate::error::{Error, Result, printable, printable_path};
+use crate::first_boot;
 use crate::judge::{self, Finding, Subject, Verdict};
 use crate::medium::{self, Medium, Transport};
 use crate::probe::job::Job;
@@ -26,6 +27,9 @@ pub const STATE: &str = "/var/lib/storage-selftest";
 /// 3.5" disk spins up in 5 to 12.
 const SPIN_UP: f64 = 15.0;
 
+/// How long `--wait` waits, for each of the two things that it waits for.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// test media and say what was found
 #[derive(FromArgs)]
 #[argh(subcommand, name = "run")]
@@ -45,6 +49,9 @@ pub struct Arguments {
     /// say what would be done and do no I/O
     #[argh(switch)]
     dry_run: bool,
+    /// wait for the first boot's own work and for another run; no test while a reboot is pending
+    #[argh(switch)]
+    wait: bool,
 }
 
 /// What the whole command works with.
@@ -81,6 +88,12 @@ pub fn run(arguments: &Arguments) -> u8 {
         Err(error) => return failed(&error, CONFIGURATION),
     };
     let root = Path::new("/");
+    if arguments.wait
+        && let Err(reason) = first_boot::wait(root, PATIENCE)
+    {
+        report::journal::postponed(&reason);
+        return Verdict::Unknown.exit_status();
+    }
     let found = match arguments.medium.is_empty() {
         true => medium::find(root, &config.media),
         false => medium::find_only(root, &arguments.medium),
@@ -136,7 +149,12 @@ impl Work<'_> {
             signal_hook::flag::register(signal, self.interrupted.clone())
                 .map_err(|e| Error::new("catch signals for", "/proc/self", e))?;
         }
-        let lock = match self.directory.lock() {
+        let patience = if self.arguments.wait {
+            PATIENCE
+        } else {
+            Duration::ZERO
+        };
+        let lock = match self.directory.lock(patience, &self.interrupted) {
             Ok(lock) => Some(lock),
             // A root that turned read-only is what we are here to tell: go on without a state.
             Err(error) if error.cause.raw_os_error().is_some() => {

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::record::Record;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Of this file's layout: a file with a higher number is another program's and is set aside.
 const SCHEMA: u32 = 1;
@@ -53,17 +56,18 @@ impl Directory {
     }
 
     /// Makes the directory where it is missing and takes its lock, so that two runs never
-    /// write one state or disturb each other's figures.
+    /// write one state or disturb each other's figures. Waits at most `patience` for another
+    /// run to end, unless `interrupted` is set.
     /// # Errors
     /// Where another run holds the lock, or the directory cannot be made.
-    pub fn lock(&self) -> Result<Flock<File>> {
+    pub fn lock(&self, patience: Duration, interrupted: &AtomicBool) -> Result<Flock<File>> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o755)
             .create(&self.path)
             .map_err(|e| Error::new("create", &self.path, e))?;
         let path = self.path.join("lock");
-        let file = OpenOptions::new()
+        let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
@@ -71,12 +75,22 @@ impl Directory {
             .custom_flags(nix::libc::O_NOFOLLOW)
             .open(&path)
             .map_err(|e| Error::new("open", &path, e))?;
-        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-            nix::errno::Errno::EWOULDBLOCK => {
-                Error::said("lock", &path, "another run is under way")
+        let end = Instant::now() + patience;
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(lock),
+                Err((again, Errno::EWOULDBLOCK))
+                    if Instant::now() < end && !interrupted.load(Ordering::Relaxed) =>
+                {
+                    file = again;
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                Err((_, Errno::EWOULDBLOCK)) => {
+                    return Err(Error::said("lock", &path, "another run is under way"));
+                }
+                Err((_, errno)) => return Err(Error::new("lock", &path, errno.into())),
             }
-            errno => Error::new("lock", &path, errno.into()),
-        })
+        }
     }
 
     /// The state, or an empty one. A damaged file is set aside where `mend` allows it, with a line in the log.

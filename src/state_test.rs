@@ -90,12 +90,16 @@ fn the_file_never_exceeds_256_kib() {
 fn a_second_run_is_refused_while_the_first_holds_the_lock() {
     let temporary = Temporary::new("lock");
     let directory = Directory::new(&temporary.0.join("new/deep"));
-    let held = directory.lock().unwrap();
-    let refused = directory.lock().map(|_| ()).unwrap_err();
+    let go_on = AtomicBool::new(false);
+    let held = directory.lock(Duration::ZERO, &go_on).unwrap();
+    let refused = directory
+        .lock(Duration::ZERO, &go_on)
+        .map(|_| ())
+        .unwrap_err();
     assert!(
         refused.to_string().contains("another run is under way"),
         "{refused}"
     );
     drop(held);
-    assert!(directory.lock().is_ok());
+    assert!(directory.lock(Duration::ZERO, &go_on).is_ok());
 }

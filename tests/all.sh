@@ -59,7 +59,7 @@ mapfile -t units < <(find systemd -name '*.service' -o -name '*.timer' 2>/dev/nu
 if [ ${#units[@]} = 0 ]; then
     skip "systemd-analyze verify" "no units yet"
 elif ! command -v systemd-analyze >/dev/null; then
-    skip "systemd-analyze verify" "systemd is not installed"
+    skip "systemd-analyze verify and security" "systemd is not installed"
 else
     # It looks for the program too, which is not installed here: give it ours.
     verify=$(mktemp -d)
@@ -68,6 +68,9 @@ else
         sed "s|/usr/bin/storage-selftest|$own|" "$unit" >"$verify/${unit##*/}"
     done
     check "systemd-analyze verify" verify_units "$verify"
+    # 40 of 100 is what systemd calls 4.0.
+    check "systemd-analyze security: at most 4.0" \
+        systemd-analyze --no-pager security --offline=true --threshold=40 "$verify"/*.service
     rm -r "$verify"
 fi
 

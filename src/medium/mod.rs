@@ -20,6 +20,7 @@ use crate::error::{Error, Result, printable};
 use resolve::Machine;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+pub use tree::Tree;
 
 /// Why a medium is under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -99,6 +99,17 @@ pub fn report(report: &Report) {
     }
 }
 
+/// No test in this boot.
+pub fn postponed(reason: &str) {
+    let fields = [
+        ("VERDICT".into(), "unknown".into()),
+        ("FINDING".into(), "postponed".into()),
+    ];
+    let to_do = kind("postponed").map_or("", |kind| kind.to_do);
+    let text = format!("no test in this boot: unknown: postponed: {reason}. To do: {to_do}");
+    entry(Level::Warn, &text, &fields);
+}
+
 /// A place that was asked for and is no medium.
 pub fn no_medium(none: &NoMedium) {
     let fields = [
