@@ -69,9 +69,22 @@ pub fn cause_text(cause: &io::Error) -> String {
 }
 
 /// Text from outside (a path, a label, a product name) made safe to print:
-/// control characters become `?`, so that no terminal or log line is hijacked.
+/// control characters become `?`, so that no terminal or log line is hijacked, and so do those
+/// that reorder or hide what follows (Unicode's bidirectional and invisible format characters).
 pub fn printable(text: &str) -> String {
+    let hides = |c: char| matches!(c as u32, 0xad | 0x61c | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff);
     text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
+        .map(|c| if c.is_control() || hides(c) { '?' } else { c })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_or_hides_text_is_not_printed() {
+        let name = "USB\u{1b}[2J \u{202e}DNAS\u{2069} Größe\u{200b}\n";
+        assert_eq!(printable(name), "USB?[2J ?DNAS? Größe??");
+    }
 }

@@ -319,13 +319,20 @@ fn a_link_of_the_scratch_files_name_is_not_followed() {
     assert_eq!(fs::read_link(&link).unwrap(), Path::new(&target));
 }
 
-fn signalled(name: &str, signal: &str) {
+/// Sends `signal` once the run has read, or has written, for a while.
+fn signalled(name: &str, signal: &str, writing: bool) {
     let disk = match Disk::ext4(name, 512) {
         Ok(disk) => disk,
         Err(reason) => return skipped(&format!("end-to-end {signal}"), &reason),
     };
+    disk.sync();
+    let written = disk.counter(7);
     let mut child = start(&disk, "boot");
-    sleep(Duration::from_millis(1500));
+    match writing {
+        // 4 MiB of 16: in the middle of the durable write, or soon after on a fast disk.
+        true => while disk.counter(7) < written + (4 << 11) {},
+        false => sleep(Duration::from_millis(1500)),
+    }
     let sent = Instant::now();
     let _ = Command::new("kill")
         .args([signal, &child.id().to_string()])
@@ -351,12 +358,17 @@ fn signalled(name: &str, signal: &str) {
 
 #[test]
 fn sigterm_ends_a_run_within_a_second() {
-    signalled("term", "-TERM");
+    signalled("term", "-TERM", false);
+}
+
+#[test]
+fn sigterm_ends_a_run_that_writes_within_a_second() {
+    signalled("term-writing", "-TERM", true);
 }
 
 #[test]
 fn sigint_ends_a_run_within_a_second() {
-    signalled("int", "-INT");
+    signalled("int", "-INT", false);
 }
 
 #[test]

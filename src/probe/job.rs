@@ -140,10 +140,14 @@ impl<'a> Context<'a> {
                     measurement.counted_bytes = if probe.writes() { written } else { read };
                     measurement.foreign_bytes = foreign(&measurement, read, written);
                     if (measurement.counted_bytes as f64) < 0.9 * measurement.bytes as f64 {
-                        let detail = format!(
+                        let mut detail = format!(
                             "{} bytes of {} claimed reached the disk by its own counters",
                             measurement.counted_bytes, measurement.bytes
                         );
+                        let off = std::fs::read_to_string(self.job.sys.join("queue/iostats"));
+                        if off.is_ok_and(|off| off.trim() == "0") {
+                            detail += ", which are turned off (queue/iostats)";
+                        }
                         self.not_measured(probe, Reason::Cached, detail);
                     } else {
                         (self.tell)(Message::Measured(Box::new(measurement)));

@@ -27,14 +27,34 @@ pub fn run(context: &mut Context, scratch: &mut Scratch) -> Result<Measurement, 
     let mut buffer = Buffer::new(MIB as usize).map_err(|e| context.stop(probe, &e, "buffer"))?;
     let mut meter = Meter::new(probe);
     let mut order: Vec<u64> = (0..scratch.bytes() / MIB).collect();
-    let first = pass(context, scratch, &mut meter, &mut buffer, &order)?;
+    let mut first = Bad::default();
+    if let Err(stop) = pass(
+        context,
+        scratch,
+        &mut meter,
+        &mut buffer,
+        &order,
+        &mut first,
+    ) {
+        // What was bad before the disk failed is not forgotten with it.
+        tell(context, &first, &Bad::default());
+        return Err(stop);
+    }
     let mut random = Random::new(context.job.seed ^ 2);
     for n in (1..order.len()).rev() {
         order.swap(n, random.below(n as u64 + 1) as usize);
     }
-    let second = pass(context, scratch, &mut meter, &mut buffer, &order)?;
+    let mut second = Bad::default();
+    let ended = pass(
+        context,
+        scratch,
+        &mut meter,
+        &mut buffer,
+        &order,
+        &mut second,
+    );
     tell(context, &first, &second);
-    Ok(meter.measurement(1, scratch.direct))
+    ended.map(|()| meter.measurement(1, scratch.direct))
 }
 
 fn pass(
@@ -43,12 +63,12 @@ fn pass(
     meter: &mut Meter,
     buffer: &mut Buffer,
     order: &[u64],
-) -> Result<Bad, Stop> {
+    bad: &mut Bad,
+) -> Result<(), Stop> {
     let probe = Probe::ReadBack;
     // Where a page may be cached (no direct I/O) this drops it; it is clean after the flush.
     posix_fadvise(&scratch.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
         .map_err(|e| context.stop(probe, &e.into(), "drop the scratch file's cache"))?;
-    let mut bad = Bad::default();
     for &mib in order {
         if context.budget.time_is_up() {
             break;
@@ -72,7 +92,7 @@ fn pass(
             );
         }
     }
-    Ok(bad)
+    Ok(())
 }
 
 impl Bad {
@@ -114,7 +134,7 @@ fn tell(context: &mut Context, first: &Bad, second: &Bad) {
     let detail = if confirmed {
         worse.example.clone()
     } else {
-        format!("{}; the two passes differ", worse.example)
+        format!("{}; not so in both passes", worse.example)
     };
     for (kind, count) in [
         (FaultKind::DataLost, worse.lost),

@@ -60,7 +60,8 @@ fn medium_fields(medium: &Medium) -> Vec<(String, String)> {
     ]
 }
 
-/// One summary line with the figures as fields, then a line for each finding.
+/// One summary line with the figures as fields; in the journal then a line for each finding,
+/// which a terminal has in its table.
 pub fn report(report: &Report) {
     let mut fields = medium_fields(report.medium);
     fields.push(("VERDICT".into(), report.verdict.word().into()));
@@ -85,6 +86,9 @@ pub fn report(report: &Report) {
         fields.push((format!("{probe}_MAX_US"), format!("{:.0}", measured.max_us)));
     }
     entry(level(report.verdict), &report.summary(), &fields);
+    if !native() {
+        return;
+    }
     for finding in report.findings {
         let mut fields = medium_fields(report.medium);
         fields.push(("FINDING".into(), finding.code.clone()));

@@ -114,11 +114,13 @@ impl Disk {
     ) -> Result<Self, String> {
         let mut disk = Self::new(name, mib << 20, losetup)?;
         let mut words = mkfs.split(' ');
-        output(
-            Command::new(words.next().unwrap())
-                .args(words)
-                .arg(&disk.device),
-        )?;
+        let made = Command::new(words.next().unwrap())
+            .args(words)
+            .arg(&disk.device)
+            .output();
+        // A tool that is not there is a reason to skip; one that fails is not.
+        let made = made.map_err(|e| format!("{mkfs}: {e}"))?;
+        assert!(made.status.success(), "{mkfs}: {made:?}");
         let mount = ["-o", options, &disk.device];
         disk.mounted = Some(Mounted::new(&mount, &disk.mount())?);
         Ok(disk)
