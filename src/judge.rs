@@ -160,6 +160,7 @@ pub fn judge(
     let mut findings = Vec::new();
     findings.extend(results.faults.iter().map(fault));
     missing(results, &mut findings);
+    findings.extend(read_back_incomplete(results));
     let trusted = ceiling(subject, results, &mut findings);
     slow(subject, &trusted, limits, &mut findings);
     stalls(&trusted, limits, &mut findings);
@@ -257,25 +258,19 @@ fn missing(results: &Results, findings: &mut Vec<Finding>) {
             )),
         }
     }
-    let written = results
-        .measured
-        .iter()
-        .find(|m| m.probe == Probe::DurableWrite);
-    let back = results.measured.iter().find(|m| m.probe == Probe::ReadBack);
-    if let (Some(written), Some(back)) = (written, back)
-        && back.bytes < 2 * written.bytes
-    {
+}
+
+fn read_back_incomplete(results: &Results) -> Option<Finding> {
+    let written = measurement(&results.measured, Probe::DurableWrite)?.bytes;
+    let back = measurement(&results.measured, Probe::ReadBack)?.bytes;
+    (back < 2 * written).then(|| {
         let sentence = format!(
             "{} of {} MiB were read back twice in time",
-            back.bytes >> 21,
-            written.bytes >> 20
+            back >> 21,
+            written >> 20
         );
-        findings.push(Finding::new(
-            "read-back-incomplete",
-            Verdict::Unknown,
-            sentence,
-        ));
-    }
+        Finding::new("read-back-incomplete", Verdict::Unknown, sentence)
+    })
 }
 
 fn reason_code(reason: Reason) -> &'static str {

@@ -4,9 +4,9 @@ use crate::config::{Config, Profile};
 use crate::error::{Error, Result, printable, printable_path};
 use crate::first_boot;
 use crate::judge::{self, Finding, Subject, Verdict};
-use crate::medium::{self, Medium, Transport};
+use crate::medium::{self, Found, Medium, Transport};
 use crate::probe::job::Job;
-use crate::probe::{Message, place};
+use crate::probe::place;
 use crate::record::{FINDINGS, Record, Run, When, rounded};
 use crate::report::{self, Report};
 use crate::state::{Directory, State};
@@ -14,7 +14,6 @@ use crate::supervise::{self, Outcome};
 use crate::{CONFIGURATION, INTERNAL, USAGE, config_path, failed, say};
 use argh::FromArgs;
 use std::fs;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,50 +67,53 @@ struct Work<'a> {
 
 /// Runs the command; returns the exit status.
 pub fn run(arguments: &Arguments) -> u8 {
-    let profile = match arguments
-        .profile
-        .as_deref()
-        .map(|name| (name, Profile::named(name)))
-    {
-        Some((name, None)) => {
-            log::error!(
-                "--profile {}: is none of boot, glance, routine, full",
-                printable(name)
-            );
-            return USAGE;
-        }
-        Some((_, profile)) => profile,
-        None => None,
+    let (work, found) = match prepare(arguments) {
+        Ok(prepared) => prepared,
+        Err(status) => return status,
     };
-    let config = match Config::read(&config_path(Path::new("/"), &arguments.config)) {
-        Ok(config) => config,
-        Err(error) => return failed(&error, CONFIGURATION),
+    found.none.iter().for_each(report::journal::no_medium);
+    // An empty card reader is no medium, unless somebody asks for it.
+    let empty = |m: &&Medium| m.bytes == 0 && m.role == medium::Role::Attached;
+    let asked = !arguments.medium.is_empty();
+    let media: Vec<&Medium> = found.media.iter().filter(|m| asked || !empty(m)).collect();
+    if media.is_empty() {
+        log::warn!("no medium was found to test");
+        return Verdict::Unknown.exit_status();
+    }
+    let verdict = match found.none.is_empty() {
+        true => Verdict::Pass,
+        false => Verdict::Unknown,
     };
+    if arguments.dry_run {
+        media
+            .iter()
+            .for_each(|medium| work.say_what_would_be_done(medium));
+        return verdict.exit_status();
+    }
+    match work.test(&media) {
+        Ok(worst) => verdict.max(worst).exit_status(),
+        Err(error) => failed(&error, INTERNAL),
+    }
+}
+
+/// Arguments and configuration, checked before anything is touched, and the media.
+/// # Errors
+/// With the exit status; why was said.
+fn prepare(arguments: &Arguments) -> std::result::Result<(Work<'_>, Found), u8> {
     let root = Path::new("/");
+    let profile = arguments.profile.as_deref().map(named).transpose()?;
+    let config = Config::read(&config_path(root, &arguments.config))
+        .map_err(|error| failed(&error, CONFIGURATION))?;
     if arguments.wait
         && let Err(reason) = first_boot::wait(root, PATIENCE)
     {
         report::journal::postponed(&reason);
-        return Verdict::Unknown.exit_status();
+        return Err(Verdict::Unknown.exit_status());
     }
     let found = match arguments.medium.is_empty() {
         true => medium::find(root, &config.media),
         false => medium::find_only(root, &arguments.medium),
     };
-    let found = match found {
-        Ok(found) => found,
-        Err(error) => return failed(&error, INTERNAL),
-    };
-    let mut verdict = if found.none.is_empty() {
-        Verdict::Pass
-    } else {
-        Verdict::Unknown
-    };
-    found.none.iter().for_each(report::journal::no_medium);
-    if found.media.is_empty() {
-        log::warn!("no medium was found to test");
-        return Verdict::Unknown.exit_status();
-    }
     let work = Work {
         arguments,
         config,
@@ -121,26 +123,15 @@ pub fn run(arguments: &Arguments) -> u8 {
         keep: false,
         interrupted: Arc::default(),
     };
-    let media: Vec<&Medium> = found
-        .media
-        .iter()
-        .filter(|m| m.bytes > 0 || m.role != medium::Role::Attached || !arguments.medium.is_empty())
-        .collect();
-    if media.is_empty() {
-        log::warn!("there is no card in any reader, and nothing else to test");
-        return Verdict::Unknown.exit_status();
-    }
-    if arguments.dry_run {
-        media
-            .iter()
-            .for_each(|medium| work.say_what_would_be_done(medium));
-        return verdict.exit_status();
-    }
-    match work.test(&media) {
-        Ok(worst) => verdict = verdict.max(worst),
-        Err(error) => return failed(&error, INTERNAL),
-    }
-    verdict.exit_status()
+    Ok((work, found.map_err(|error| failed(&error, INTERNAL))?))
+}
+
+fn named(profile: &str) -> std::result::Result<Profile, u8> {
+    Profile::named(profile).ok_or_else(|| {
+        let profile = printable(profile);
+        log::error!("--profile {profile}: is none of boot, glance, routine, full");
+        USAGE
+    })
 }
 
 impl Work<'_> {
@@ -194,7 +185,7 @@ impl Work<'_> {
             0 => Outcome::default(),
             // One medium whose child cannot start is unknown; the others go on.
             _ => supervise::run(&job, deadline, &self.interrupted, &mut |message| {
-                progress(medium, message)
+                report::progress::say(medium, message)
             })
             .unwrap_or_else(|error| supervise::not_started(&job, &error)),
         };
@@ -403,31 +394,6 @@ fn link_of(medium: &Medium, outcome: &Outcome) -> String {
 /// The child may work elsewhere, and compares places by where they are.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
-}
-
-/// A line for each probe while it runs, for a person who waits.
-fn progress(medium: &Medium, message: &Message) {
-    if !std::io::stderr().is_terminal() {
-        return;
-    }
-    let device = &medium.device;
-    match message {
-        Message::Started(probe) => log::info!("{device}: {} …", probe.words()),
-        Message::Measured(m) => {
-            log::info!(
-                "{device}: {} {} {}",
-                m.probe.words(),
-                report::short(m.figure()),
-                m.probe.unit()
-            );
-        }
-        Message::NotMeasured(not) => log::info!(
-            "{device}: {}: not measured: {}",
-            not.probe.words(),
-            not.detail
-        ),
-        _ => {}
-    }
 }
 
 /// Different data for each run: what an earlier run wrote must not pass for this one's.

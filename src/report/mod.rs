@@ -3,6 +3,7 @@
 pub mod history;
 pub mod journal;
 pub mod list;
+pub mod progress;
 pub mod table;
 
 pub use crate::judge::short;
