@@ -36,6 +36,7 @@ install: ## into DESTDIR and PREFIX=/usr, after make
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/storage-selftest
 	install -D -m 644 -t $(LIB)/systemd/system systemd/*.service systemd/*.timer
 	install -D -m 644 -t $(LIB)/systemd/system-preset systemd/*.preset
+	install -D -m 644 -t $(LIB)/systemd/catalog systemd/*.catalog
 	install -D -m 644 -t $(LIB)/udev/rules.d systemd/*.rules
 	install -D -m 644 systemd/storage-selftest.tmpfiles $(LIB)/tmpfiles.d/storage-selftest.conf
 	[ -e $(DESTDIR)/etc/storage-selftest.toml ] || \

@@ -40,41 +40,44 @@ impl Verdict {
 /// A kind of finding: the README's table and `show` come from [`KINDS`].
 pub struct Kind {
     pub code: &'static str,
+    /// The journal's MESSAGE_ID, a random 128-bit number of 32 hexadecimal digits, for ever
+    /// (`systemd-id128 new` makes one). The catalog says what to do by it.
+    pub id: &'static str,
     pub meaning: &'static str,
     pub to_do: &'static str,
 }
 
 macro_rules! kinds {
-    ($($code:literal, $meaning:literal, $to_do:literal;)+) => {
-        &[$(Kind { code: $code, meaning: $meaning, to_do: $to_do }),+]
+    ($($code:literal $id:literal, $meaning:literal, $to_do:literal;)+) => {
+        &[$(Kind { code: $code, id: $id, meaning: $meaning, to_do: $to_do }),+]
     };
 }
 
 pub const KINDS: &[Kind] = kinds![
-    "random-read-slow", "random reads are slower than a system needs", "use a card of class A1 or better, or an SSD";
-    "random-write-slow", "random writes are slower than a system needs", "use a card of class A1 or better, or an SSD";
-    "durable-write-slow", "data takes long to be safe on the medium", "use a faster medium; on USB try another port and cable";
-    "sequential-read-slow", "an attached disk reads slower than its link allows", "try another port, cable or bridge; look for UAS trouble in the kernel log";
-    "stall", "single operations took very long", "save your data; check power and cable; replace the medium if it happens again";
-    "read-slower-than-write", "the disk reads much slower than it writes: a fault of the link or bridge, or a cache", "try another port and cable; if the driver is uas, try usb-storage.quirks";
-    "slower-than-before", "the median of three runs is far below this medium's first run", "save your data; a medium that slows down is often about to fail";
-    "read-error", "the medium could not read some of its sectors", "save your data now and replace the medium";
-    "write-error", "the medium could not write", "save your data now and replace the medium";
-    "data-lost", "what was written was not there when it was read back", "do not trust this medium; replace it";
-    "data-changed", "what was written came back changed", "check power and cable, then replace the medium";
-    "busy", "others used the medium at the same time, so a bad figure proves nothing", "run again when the machine has little to do";
-    "cached", "a figure came from memory, not from the medium", "run again when the machine has little to do; report it if it stays";
-    "read-back-incomplete", "not all that was written could be read back in time", "run with --profile full";
-    "not-mounted", "no file system of the medium is mounted, so nothing was written", "mount it and run again";
-    "read-only", "the medium or its file system is read-only, so nothing was written", "find out why: a card at its end of life turns read-only";
-    "no-space", "too little free space to write without touching the reserve", "make space and run again";
-    "not-permitted", "the test was not allowed to do its work", "run as root";
-    "device-gone", "the medium vanished during the test", "check power and cable";
-    "no-answer", "the medium gave no answer before the deadline", "save your data; check power and cable; replace the medium if it happens again";
-    "interrupted", "the run was stopped before it was complete", "run again";
-    "not-measured", "something that must be measured was not", "read the sentence; run again";
-    "postponed", "the first boot's own work goes on, or a reboot is pending, so nothing was tested", "reboot; the next boot tests";
-    "no-medium", "there is no disk behind what was asked for", "name a disk, or a path on one";
+    "random-read-slow" "cf892fc1f28543d29e76597149525741", "random reads are slower than a system needs", "use a card of class A1 or better, or an SSD";
+    "random-write-slow" "20bfac6c07df4c41b55a368e41decbf9", "random writes are slower than a system needs", "use a card of class A1 or better, or an SSD";
+    "durable-write-slow" "17709974f7f44aa3af39a10309296ebb", "data takes long to be safe on the medium", "use a faster medium; on USB try another port and cable";
+    "sequential-read-slow" "8388998064fd41538660a10a0b3362e2", "an attached disk reads slower than its link allows", "try another port, cable or bridge; look for UAS trouble in the kernel log";
+    "stall" "cf358dd6bdb842e1a6d67bc68acb303b", "single operations took very long", "save your data; check power and cable; replace the medium if it happens again";
+    "read-slower-than-write" "045dcda03d4f44eaa7c750037a6508d6", "the disk reads much slower than it writes: a fault of the link or bridge, or a cache", "try another port and cable; if the driver is uas, try usb-storage.quirks";
+    "slower-than-before" "e2b228838d3541c9b7ea6a692bff1c67", "the median of three runs is far below this medium's first run", "save your data; a medium that slows down is often about to fail";
+    "read-error" "f97808c129734fad910bde48e53db5ae", "the medium could not read some of its sectors", "save your data now and replace the medium";
+    "write-error" "18413faf028a4f8e8423341c6bbb51cd", "the medium could not write", "save your data now and replace the medium";
+    "data-lost" "8f1b221628e64a59bd952692c4f1208f", "what was written was not there when it was read back", "do not trust this medium; replace it";
+    "data-changed" "623dc0cf8aa74422923f93e87ab21e30", "what was written came back changed", "check power and cable, then replace the medium";
+    "busy" "45427df423934951bd1113693058eb6d", "others used the medium at the same time, so a bad figure proves nothing", "run again when the machine has little to do";
+    "cached" "f673db27fab5493a8360ec42af15c884", "a figure came from memory, not from the medium", "run again when the machine has little to do; report it if it stays";
+    "read-back-incomplete" "b27c6368e8384242b686ad996cbdb7e6", "not all that was written could be read back in time", "run with --profile full";
+    "not-mounted" "4c731b07cc9547f7bfc53affddb24d76", "no file system of the medium is mounted, so nothing was written", "mount it and run again";
+    "read-only" "da3c19d05f034e469221bba98762c82c", "the medium or its file system is read-only, so nothing was written", "find out why: a card at its end of life turns read-only";
+    "no-space" "da8fca0573c44a119bc27ff9c16891ba", "too little free space to write without touching the reserve", "make space and run again";
+    "not-permitted" "6cedd3ee320746c8833cbff2b28e1e56", "the test was not allowed to do its work", "run as root";
+    "device-gone" "1b8bb2576feb4026a03063411525632c", "the medium vanished during the test", "check power and cable";
+    "no-answer" "8c952bce15014de39636e3fb22a9ad30", "the medium gave no answer before the deadline", "save your data; check power and cable; replace the medium if it happens again";
+    "interrupted" "de2fcea05e6c45a6af143274fb0575d8", "the run was stopped before it was complete", "run again";
+    "not-measured" "a23d01b902634a609695b30bef96d75f", "something that must be measured was not", "read the sentence; run again";
+    "postponed" "912fb6be8861441aaf17e24e310afff4", "the first boot's own work goes on, or a reboot is pending, so nothing was tested", "reboot; the next boot tests";
+    "no-medium" "3b8fc8bc51904805be5207e55b3c6a9e", "there is no disk behind what was asked for", "name a disk, or a path on one";
 ];
 
 /// The kind with this code; codes come from [`KINDS`] alone.

@@ -193,6 +193,7 @@ impl Work<'_> {
         let findings = self.judge(medium, profile, &outcome);
         let verdict = judge::verdict(&findings);
         self.remember(medium, profile, &outcome, &findings, seconds)?;
+        let record = self.state.media.get(&medium.identity);
         let report = Report {
             medium,
             profile: profile.name(),
@@ -200,6 +201,10 @@ impl Work<'_> {
             findings: &findings,
             verdict,
             seconds,
+            last_full: match profile {
+                Profile::Glance => record.and_then(Record::last_full),
+                _ => None,
+            },
         };
         report::journal::report(&report);
         Ok((verdict, report::table::block(&report)))

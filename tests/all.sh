@@ -72,6 +72,10 @@ else
     check "systemd-analyze security: at most 4.0" \
         systemd-analyze --no-pager security --offline=true --threshold=40 "$verify"/*.service
     rm -r "$verify"
+    root=$(mktemp -d)
+    install -D -m 644 -t "$root/usr/lib/systemd/catalog" systemd/*.catalog
+    check "journalctl --update-catalog" journalctl --root="$root" --update-catalog
+    rm -r "$root"
 fi
 
 # All test binaries by name but the rig's, which has a make target of its own.

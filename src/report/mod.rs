@@ -10,6 +10,7 @@ pub use crate::judge::short;
 use crate::judge::{Finding, Verdict, kind};
 use crate::medium::{Medium, Role};
 use crate::probe::Probe;
+use crate::record::Run;
 use crate::supervise::Outcome;
 
 /// All that is reported of one medium's run.
@@ -20,6 +21,9 @@ pub struct Report<'a> {
     pub findings: &'a [Finding],
     pub verdict: Verdict,
     pub seconds: f64,
+    /// A glance reads little and says the last full test's verdict again: journals are volatile on
+    /// many boards, and each boot's line should tell the whole.
+    pub last_full: Option<&'a Run>,
 }
 
 /// 10^9 bytes with one digit, as on the box.
@@ -51,7 +55,7 @@ impl Report<'_> {
         );
         let verdict = self.verdict.word();
         match self.findings.first() {
-            None => format!("{who}: {verdict}: {}", self.figures()),
+            None => format!("{who}: {verdict}: {}{}", self.figures(), self.last_full()),
             Some(finding) => {
                 let to_do = kind(&finding.code).map_or("", |kind| kind.to_do);
                 let more = match self.findings.len() {
@@ -59,11 +63,23 @@ impl Report<'_> {
                     n => format!(" (and {} more)", n - 1),
                 };
                 format!(
-                    "{who}: {verdict}: {}: {}{more}. To do: {to_do}",
-                    finding.code, finding.sentence
+                    "{who}: {verdict}: {}: {}{more}{}. To do: {to_do}",
+                    finding.code,
+                    finding.sentence,
+                    self.last_full()
                 )
             }
         }
+    }
+
+    fn last_full(&self) -> String {
+        self.last_full.map_or(String::new(), |run| {
+            let (verdict, profile) = (run.verdict.word(), &run.profile);
+            format!(
+                "; last full test: {verdict}, {profile} run of {}",
+                run.when.time
+            )
+        })
     }
 
     /// How a pass was established: the figures, what was verified and what it cost.
