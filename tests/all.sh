@@ -46,6 +46,16 @@ for tool in fmt:--check "clippy:--all-targets --locked -- -D warnings"; do
     fi
 done
 
+# What rust-version promises is built with that very version, where it can be had.
+oldest=$(sed -n 's/^rust-version *= *"\(.*\)"/\1.0/p' Cargo.toml)
+if ! command -v rustup >/dev/null; then
+    skip "rust-version" "no rustup here to fetch Rust $oldest"
+elif ! rustup toolchain install "$oldest" --profile minimal --no-self-update >/dev/null 2>&1; then
+    skip "rust-version" "Rust $oldest cannot be fetched"
+else
+    check "rust-version: builds with $oldest" cargo "+$oldest" check --quiet --locked --target-dir target/oldest
+fi
+
 if command -v shellcheck >/dev/null; then
     mapfile -t scripts < <(git ls-files | while read -r f; do
         head -c 64 "$f" 2>/dev/null | head -n1 | grep -qE '^#!.*[/ ](ba|da)?sh( |$)' && echo "$f"
