@@ -1,6 +1,7 @@
-//! Measurements and limits become findings. A pure function: no clock, no file, no device.
+//! Measurements, evidence and limits become findings. A pure function: no clock, no file, no device.
 
 use crate::config::Limits;
+use crate::evidence::{self, Evidence};
 use crate::medium::{Link, Role};
 use crate::probe::{Fault, FaultKind, Measurement, NotMeasured, Probe, Reason};
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,18 @@ pub const KINDS: &[Kind] = kinds![
     "data-lost" "8f1b221628e64a59bd952692c4f1208f", "what was written was not there when it was read back", "do not trust this medium; replace it";
     "data-changed" "623dc0cf8aa74422923f93e87ab21e30", "what was written came back changed", "check power and cable, then replace the medium";
     "busy" "45427df423934951bd1113693058eb6d", "others used the medium at the same time, so a bad figure proves nothing", "run again when the machine has little to do";
+    "usb2-port" "24bbd27b33fbf2a3c0aae081a42fc87a", "a SuperSpeed disk that got a USB 2 link though the board can do more", "use a SuperSpeed (blue) port; plug it in again, firmly; try another cable";
+    "usb2-hub" "afe674fdd839e0d1bae053fe2ed29946", "a SuperSpeed disk behind a hub that can do USB 2 only", "plug it into the board itself, or use a USB 3 hub";
+    "usb1-link" "e8e3fef5fa02b1b1849c06ed68743433", "a disk on a link of USB 1, twelve Mbit/s at most", "try another port, cable or hub";
+    "uas-trouble" "5eca0a65e6d4729fe30ec7b456d58afd", "the driver uas had to abort commands of this disk, or is known for it", "try the kernel parameter usb-storage.quirks=VID:PID:u with the ids in the sentence; check power";
+    "usb-errors" "1f1919f2fec7d6505c45e01fc27a7b15", "the USB link of the disk had resets or failures", "check power and cable; try another port; replace the bridge if it goes on";
+    "over-current" "89287f6f9bb45d09cf6984adb965bc30", "the USB port of the disk was overloaded", "use a hub or disk with its own power supply";
+    "scsi-errors" "237babd99ca7549385723a5db41defd9", "commands to the disk failed or timed out during the run", "check power and cable; save your data if it happens again";
+    "kernel-io-error" "547754fdf5459ae51986b8b49da859c5", "the kernel could not read or write the medium since the boot", "save your data now; check power and cable, then replace the medium";
+    "card-errors" "dd489de9acbcde4024e0698d42c8b1a8", "the card or eMMC did not answer its host as it should", "clean the contacts, check power; replace the card if it happens again";
+    "nvme-errors" "79d4ed29521ec81cc12297022c3b2cdb", "the NVMe disk did not answer in time", "check its seat and power; update its firmware";
+    "file-system-error" "b8060cf7294d97f9d886bbaa435d3ec1", "a file system on the medium was found damaged", "save your data; run fsck; replace the medium if it happens again";
+    "under-voltage" "2c116242eb53b2467ac6e1b77e5e36e3", "the board got too little voltage: every figure is in doubt", "use a better power supply and cable, then run again";
     "cached" "f673db27fab5493a8360ec42af15c884", "a figure came from memory, not from the medium", "run again when the machine has little to do; report it if it stays";
     "read-back-incomplete" "b27c6368e8384242b686ad996cbdb7e6", "not all that was written could be read back in time", "run with --profile full";
     "not-mounted" "4c731b07cc9547f7bfc53affddb24d76", "no file system of the medium is mounted, so nothing was written", "mount it and run again";
@@ -153,10 +166,11 @@ impl Results {
     }
 }
 
-/// Judges one run of one medium; findings come worst first.
+/// Judges one run of one medium; findings come worst first, a cause before what it explains.
 pub fn judge(
     subject: &Subject,
     results: &Results,
+    evidence: &Evidence,
     limits: &Limits,
     before: &Before,
 ) -> Vec<Finding> {
@@ -169,7 +183,8 @@ pub fn judge(
     stalls(&trusted, limits, &mut findings);
     relations(&trusted, limits, &mut findings);
     slower_than_before(&trusted, limits, before, &mut findings);
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    evidence::judge(evidence, results, &mut findings);
+    evidence::order(&mut findings);
     findings
 }
 

@@ -87,6 +87,7 @@ fn judged(subject: &Subject, results: &Results) -> (Verdict, Vec<String>) {
     let findings = judge(
         subject,
         results,
+        &Evidence::default(),
         &Config::default().limits,
         &Before::default(),
     );
@@ -449,6 +450,7 @@ fn only_what_a_second_try_confirmed_fails_as_unreadable() {
         let findings = judge(
             &root_card(),
             &results,
+            &Evidence::default(),
             &Config::default().limits,
             &Before::default(),
         );
@@ -478,10 +480,16 @@ fn slower_than_before_needs_three_runs_below_half() {
     let limits = Config::default().limits;
     let codes = |runs: &[f64], now: f64| {
         let results = with(Probe::SequentialRead, now);
-        judge(&root_card(), &results, &limits, &before(runs))
-            .into_iter()
-            .map(|f| f.code)
-            .collect::<Vec<_>>()
+        judge(
+            &root_card(),
+            &results,
+            &Evidence::default(),
+            &limits,
+            &before(runs),
+        )
+        .into_iter()
+        .map(|f| f.code)
+        .collect::<Vec<_>>()
     };
     assert_eq!(codes(&[50.0, 20.0, 20.0], 20.0), ["slower-than-before"]);
     assert_eq!(codes(&[50.0, 20.0], 20.0), ["slower-than-before"]);
@@ -509,7 +517,13 @@ fn figures_that_fell_together_are_one_finding() {
     let mut results = with(Probe::SequentialRead, 20.0);
     results.measured.retain(|m| m.probe != Probe::RandomRead);
     results.measured.push(figure(Probe::RandomRead, 1600.0));
-    let findings = judge(&root_card(), &results, &Config::default().limits, &before);
+    let findings = judge(
+        &root_card(),
+        &results,
+        &Evidence::default(),
+        &Config::default().limits,
+        &before,
+    );
     assert_eq!(findings.len(), 1);
     let want = "random read 1600 IOPS (median of three), at first 8000, and 1 more fell";
     assert_eq!(findings[0].sentence, want);

@@ -2,6 +2,7 @@
 
 mod config;
 mod error;
+mod evidence;
 mod first_boot;
 mod judge;
 mod medium;
@@ -161,7 +162,9 @@ impl List {
         };
         match medium::find(&self.root, &config.media) {
             Ok(found) => {
-                say(&report::list::list(&found));
+                say(&report::list::list(&found, |medium| {
+                    evidence::collect(&self.root, medium)
+                }));
                 0
             }
             Err(error) => failed(&error, INTERNAL),

@@ -1,6 +1,7 @@
 //! What is known of one identity: its runs, its baseline, and how much we wrote to it.
 
 use crate::config::Profile;
+use crate::evidence;
 use crate::judge::{Before, Finding, Verdict};
 use crate::probe::Probe;
 use serde::{Deserialize, Serialize};
@@ -147,7 +148,8 @@ impl Record {
                 };
                 let dated = finding.dated(&run.when.time);
                 let newer = fresh.iter().any(|f| f.code == finding.code);
-                if stands && !newer && !carried.contains(&dated) {
+                let anew = evidence::CODES.contains(&finding.code.as_str());
+                if stands && !newer && !anew && !carried.contains(&dated) {
                     carried.push(dated);
                 }
             }

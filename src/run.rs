@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Profile};
 use crate::error::{Error, Result, printable, printable_path};
+use crate::evidence::{self, Evidence};
 use crate::first_boot;
 use crate::judge::{self, Finding, Subject, Verdict};
 use crate::medium::{self, Found, Medium, Transport};
@@ -180,6 +181,7 @@ impl Work<'_> {
         let job = self.job(medium, profile);
         let deadline = Duration::from_secs_f64(self.config.deadline(profile));
         self.mark_unfinished(medium, profile)?;
+        let known_before = evidence::collect(Path::new("/"), medium);
         let start = Instant::now();
         let outcome = match medium.bytes {
             0 => Outcome::default(),
@@ -190,7 +192,8 @@ impl Work<'_> {
             .unwrap_or_else(|error| supervise::not_started(&job, &error)),
         };
         let seconds = start.elapsed().as_secs_f64();
-        let findings = self.judge(medium, profile, &outcome);
+        let evidence = evidence::collect(Path::new("/"), medium).since(&known_before);
+        let findings = self.judge(medium, profile, &outcome, &evidence);
         let verdict = judge::verdict(&findings);
         self.remember(medium, profile, &outcome, &findings, seconds)?;
         let record = self.state.media.get(&medium.identity);
@@ -283,7 +286,13 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn judge(&self, medium: &Medium, profile: Profile, outcome: &Outcome) -> Vec<Finding> {
+    fn judge(
+        &self,
+        medium: &Medium,
+        profile: Profile,
+        outcome: &Outcome,
+        evidence: &Evidence,
+    ) -> Vec<Finding> {
         if medium.bytes == 0 {
             return vec![Finding::new(
                 "no-medium",
@@ -299,10 +308,11 @@ impl Work<'_> {
         let unknown = Record::default();
         let record = self.state.media.get(&medium.identity).unwrap_or(&unknown);
         let before = record.before(&link_of(medium, outcome));
-        let mut findings = judge::judge(&subject, &outcome.results, &self.config.limits, &before);
+        let limits = &self.config.limits;
+        let mut findings = judge::judge(&subject, &outcome.results, evidence, limits, &before);
         if profile == Profile::Glance {
             findings.extend(record.carried(&findings));
-            findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+            evidence::order(&mut findings);
         }
         findings
     }

@@ -294,3 +294,43 @@ pub fn no_copy_on_write(file: &File) -> io::Result<()> {
     unsafe { set_flags(file.as_raw_fd(), &flags) }.map_err(io::Error::from)?;
     Ok(())
 }
+
+/// `struct usbdevfs_ctrltransfer` of linux/usbdevice_fs.h.
+#[repr(C)]
+pub struct UsbControl {
+    request_type: u8,
+    request: u8,
+    value: u16,
+    index: u16,
+    length: u16,
+    timeout_ms: u32,
+    data: *mut u8,
+}
+
+nix::ioctl_readwrite!(usb_control, b'U', 0, UsbControl);
+
+/// Asks a USB device for its BOS descriptor: GET_DESCRIPTOR, a request that every device with one
+/// must answer (USB 3.2, 9.4.3), on the control pipe; the disk's own traffic is not touched.
+/// # Errors
+/// Those of open(2) on `/dev/bus/usb/BBB/DDD` and of the transfer; `EPIPE` where there is none.
+pub fn usb_bos(bus: u8, device: u8) -> io::Result<Vec<u8>> {
+    const DEVICE_TO_HOST: u8 = 0x80;
+    const GET_DESCRIPTOR: u8 = 6;
+    const BOS: u16 = 0x0f00;
+    let path = format!("/dev/bus/usb/{bus:03}/{device:03}");
+    let file = File::options().read(true).write(true).open(path)?;
+    let mut answer = vec![0; 256];
+    let mut control = UsbControl {
+        request_type: DEVICE_TO_HOST,
+        request: GET_DESCRIPTOR,
+        value: BOS,
+        index: 0,
+        length: answer.len() as u16,
+        timeout_ms: 1000,
+        data: answer.as_mut_ptr(),
+    };
+    // SAFETY: the kernel writes at most `length` bytes to `data`, which lives until the call returns.
+    let got = unsafe { usb_control(file.as_raw_fd(), &mut control) }.map_err(io::Error::from)?;
+    answer.truncate(usize::try_from(got).unwrap_or(0));
+    Ok(answer)
+}

@@ -4,12 +4,12 @@
 
 mod describe;
 mod identity;
-mod mmc;
-mod mountinfo;
+pub mod mmc;
+pub mod mountinfo;
 pub mod registers;
 mod resolve;
-mod tree;
-mod usb;
+pub mod tree;
+pub mod usb;
 
 #[cfg(test)]
 mod cases_test;

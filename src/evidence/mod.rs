@@ -1,0 +1,120 @@
+//! What the system already knows about a medium, read without any I/O on it: its link, its
+//! registers, its file systems, the kernel's complaints, the board it hangs on.
+//!
+//! [`collect`] reads under a root (`/`, or a recorded tree); [`judge`] is pure. What is not
+//! offered is `None` or empty, and no error: it is shown as unknown and judged by nobody.
+
+pub mod kernel_log;
+pub mod link;
+
+use crate::judge::{Finding, Results};
+use crate::medium::Medium;
+use crate::medium::tree::Tree;
+use std::path::{Path, PathBuf};
+
+/// All evidence about one medium.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    pub usb: Option<link::Usb>,
+    pub scsi: Option<link::ScsiCounters>,
+    pub log: kernel_log::Log,
+}
+
+/// What the collectors of one medium read from.
+pub struct Source<'a> {
+    pub tree: &'a Tree,
+    pub medium: &'a Medium,
+    /// Its own directory in sysfs, `/sys/devices/…/block/sda`.
+    pub disk: PathBuf,
+}
+
+/// Reads what the machine under `root` knows about `medium` now.
+pub fn collect(root: &Path, medium: &Medium) -> Evidence {
+    let tree = Tree::new(root);
+    let link = Path::new("/sys/block").join(&medium.device);
+    let source = Source {
+        tree: &tree,
+        medium,
+        disk: tree.real(&link).unwrap_or(link),
+    };
+    Evidence {
+        usb: link::usb(&source),
+        scsi: link::scsi_counters(&source),
+        log: kernel_log::read(&source),
+    }
+}
+
+impl Evidence {
+    /// Counters of the kernel tell of a run only by what they moved since its `start`.
+    pub fn since(mut self, start: &Evidence) -> Self {
+        if let (Some(now), Some(start)) = (&mut self.scsi, &start.scsi) {
+            now.during = Some(now.less(start));
+        }
+        if let (Some(now), Some(start)) = (&mut self.usb, &start.usb) {
+            now.over_current_during = now.over_current.saturating_sub(start.over_current);
+        }
+        self
+    }
+}
+
+/// Adds what the evidence says to the findings of the measurements.
+pub fn judge(evidence: &Evidence, results: &Results, findings: &mut Vec<Finding>) {
+    let _ = results;
+    if let Some(usb) = &evidence.usb {
+        link::judge(usb, &evidence.log, findings);
+    }
+    if let Some(scsi) = &evidence.scsi {
+        findings.extend(scsi.finding());
+    }
+    findings.extend(evidence.log.findings());
+}
+
+/// Codes that [`judge`] gives anew in each run, so that none is carried over from an earlier one.
+pub const CODES: &[&str] = &[
+    "usb2-port",
+    "usb2-hub",
+    "usb1-link",
+    "uas-trouble",
+    "usb-errors",
+    "over-current",
+    "scsi-errors",
+    "kernel-io-error",
+    "card-errors",
+    "nvme-errors",
+    "file-system-error",
+    "under-voltage",
+];
+
+const SLOW: &[&str] = &[
+    "sequential-read-slow",
+    "durable-write-slow",
+    "read-slower-than-write",
+    "slower-than-before",
+];
+const HELD_UP: &[&str] = &["random-read-slow", "random-write-slow", "stall"];
+
+/// Whether `cause` is a reason for `symptom`. A slow link slows what is sequential; bad power, and
+/// a driver that must reset its disk, slow everything.
+pub fn explains(cause: &str, symptom: &str) -> bool {
+    match cause {
+        "usb2-port" | "usb2-hub" => SLOW.contains(&symptom),
+        "usb1-link" | "under-voltage" | "throttled" | "over-current" | "uas-trouble" => {
+            SLOW.contains(&symptom) || HELD_UP.contains(&symptom)
+        }
+        _ => false,
+    }
+}
+
+/// Worst first; a cause leads the symptom that it explains, however bad that is.
+pub fn order(findings: &mut [Finding]) {
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let Some(first) = findings.first().map(|finding| finding.code.clone()) else {
+        return;
+    };
+    let cause = findings
+        .iter()
+        .position(|finding| explains(&finding.code, &first));
+    if let Some(at) = cause {
+        findings[..=at].rotate_right(1);
+    }
+}
