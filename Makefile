@@ -39,6 +39,7 @@ install: ## into DESTDIR and PREFIX=/usr, after make
 	install -D -m 644 -t $(LIB)/systemd/catalog systemd/*.catalog
 	install -D -m 644 -t $(LIB)/udev/rules.d systemd/*.rules
 	install -D -m 644 systemd/storage-selftest.tmpfiles $(LIB)/tmpfiles.d/storage-selftest.conf
+	install -D -m 755 image/60-storage-selftest.motd $(DESTDIR)/etc/update-motd.d/60-storage-selftest
 	[ -e $(DESTDIR)/etc/storage-selftest.toml ] || \
 	install -D -m 644 image/storage-selftest.toml $(DESTDIR)/etc/storage-selftest.toml
 

@@ -71,6 +71,8 @@ tests() {
     need kmod modprobe "kernel modules of file systems"
     need procps ps "what the tests look at while a run goes on"
     need systemd systemd-analyze "systemd-analyze verify"
+    need prometheus promtool "checks the example's alert rules"
+    need lintian lintian "checks the packages"
     need qemu-user-static qemu-aarch64-static "runs the aarch64 and armv6 binaries"
 }
 

@@ -75,6 +75,25 @@ pub struct Config {
     pub limits: Limits,
     /// In the order of [`Profile::ALL`].
     pub budgets: [Budgets; 4],
+    pub select: Select,
+    pub report: Outlets,
+}
+
+/// What an image builder chooses for a medium that is new.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Select {
+    /// Disks on USB are tested without being named.
+    pub usb_disks: bool,
+    /// Profile of a medium's first test.
+    pub first_profile: String,
+}
+
+/// Where else a verdict goes; empty: nowhere.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outlets {
+    pub metrics: String,
+    pub text: String,
+    pub led: String,
 }
 
 /// One number of the configuration.
@@ -128,6 +147,45 @@ pub const SETTINGS: &[Setting] = &[
     setting!("profile.full", "written_mib", 384 "MiB", 0 - 4096, "bytes written to each medium", budgets[3].written_mib),
 ];
 
+/// A word or a switch of the configuration.
+pub struct Choice {
+    pub table: &'static str,
+    pub key: &'static str,
+    pub default: &'static str,
+    pub wants: &'static str,
+    pub meaning: &'static str,
+    right: fn(&str) -> bool,
+    field: Field,
+}
+
+enum Field {
+    Word(fn(&mut Config) -> &mut String),
+    Switch(fn(&mut Config) -> &mut bool),
+}
+
+fn absolute(text: &str) -> bool {
+    text.is_empty() || (text.starts_with('/') && !text.ends_with('/'))
+}
+
+fn name(text: &str) -> bool {
+    !text.contains('/') && text != ".." && text != "."
+}
+
+fn switch(text: &str) -> bool {
+    matches!(text, "true" | "false")
+}
+
+const PATH_WANTED: &str = "an absolute path, or empty for none";
+
+#[rustfmt::skip]
+pub const CHOICES: &[Choice] = &[
+    Choice { table: "select", key: "usb_disks", default: "true", wants: "true or false", meaning: "disks on USB are tested without being named", right: switch, field: Field::Switch(|c| &mut c.select.usb_disks) },
+    Choice { table: "select", key: "first_profile", default: "boot", wants: "boot, routine or full", meaning: "profile of a medium's first test", right: |t| matches!(t, "boot" | "routine" | "full"), field: Field::Word(|c| &mut c.select.first_profile) },
+    Choice { table: "report", key: "metrics", default: "", wants: PATH_WANTED, meaning: "file for the textfile collector of Prometheus' node_exporter", right: absolute, field: Field::Word(|c| &mut c.report.metrics) },
+    Choice { table: "report", key: "text", default: "", wants: PATH_WANTED, meaning: "file for the report as text, on the boot partition say", right: absolute, field: Field::Word(|c| &mut c.report.text) },
+    Choice { table: "report", key: "led", default: "", wants: "a name in /sys/class/leds, or empty for none", meaning: "LED that blinks while a verdict is fail", right: name, field: Field::Word(|c| &mut c.report.led) },
+];
+
 impl Default for Config {
     fn default() -> Self {
         let limits = Limits {
@@ -150,9 +208,14 @@ impl Default for Config {
                 seconds: 0.0,
                 written_mib: 0.0,
             }; 4],
+            select: Select::default(),
+            report: Outlets::default(),
         };
         for setting in SETTINGS {
             *(setting.field)(&mut config) = setting.default;
+        }
+        for choice in CHOICES {
+            choice.put(&mut config, choice.default);
         }
         config
     }
@@ -209,13 +272,15 @@ impl Config {
                 };
                 let known =
                     |s: &Setting| s.table == path || s.table.starts_with(&format!("{path}."));
-                if !SETTINGS.iter().any(known) {
+                if !SETTINGS.iter().any(known) && !CHOICES.iter().any(|c| c.table == path) {
                     return Err(wrong(format!("{path}: no such table")));
                 }
                 self.fill(&path, inner)?;
             } else if prefix.is_empty() && name == "media" {
                 self.media = strings(value)
                     .ok_or_else(|| wrong("media: wants an array of at most 32 strings".into()))?;
+            } else if let Some(choice) = choice(prefix, name) {
+                choice.take(self, value).map_err(wrong)?;
             } else {
                 let setting = SETTINGS.iter().find(|s| s.table == prefix && s.key == name);
                 let setting = setting.ok_or_else(|| wrong(unknown(prefix, name)))?;
@@ -286,15 +351,58 @@ impl Config {
     }
 }
 
+impl Choice {
+    fn put(&self, config: &mut Config, text: &str) {
+        match self.field {
+            Field::Word(field) => *field(config) = text.into(),
+            Field::Switch(field) => *field(config) = text == "true",
+        }
+    }
+
+    fn take(
+        &self,
+        config: &mut Config,
+        value: &Spanned<DeValue>,
+    ) -> std::result::Result<(), String> {
+        let text = match (value.get_ref(), &self.field) {
+            (DeValue::String(text), Field::Word(_)) => Some(text.to_string()),
+            (DeValue::Boolean(on), Field::Switch(_)) => Some(on.to_string()),
+            _ => None,
+        };
+        let plain = |text: &String| (self.right)(text) && !text.contains(char::is_control);
+        let text = text.filter(plain);
+        let text =
+            text.ok_or_else(|| format!("{}.{}: wants {}", self.table, self.key, self.wants))?;
+        self.put(config, &text);
+        Ok(())
+    }
+
+    /// The default as TOML writes it.
+    pub fn default_toml(&self) -> String {
+        match self.field {
+            Field::Word(_) => format!("{:?}", self.default),
+            Field::Switch(_) => self.default.into(),
+        }
+    }
+}
+
+fn choice(table: &str, key: &str) -> Option<&'static Choice> {
+    CHOICES.iter().find(|c| c.table == table && c.key == key)
+}
+
 fn unknown(prefix: &str, name: &str) -> String {
-    let keys: Vec<&str> = SETTINGS
-        .iter()
-        .filter(|s| s.table == prefix)
-        .map(|s| s.key)
+    let settings = SETTINGS.iter().map(|s| (s.table, s.key));
+    let choices = CHOICES.iter().map(|c| (c.table, c.key));
+    let keys: Vec<&str> = settings
+        .chain(choices)
+        .filter(|(table, _)| *table == prefix)
+        .map(|(_, key)| key)
         .collect();
     let name = crate::error::printable(name);
     match (prefix.is_empty(), keys.is_empty()) {
-        (true, _) => format!("{name}: no such key; known are media, [limits], [profile.NAME]"),
+        (true, _) => format!(
+            "{name}: no such key; known are media, [limits], [profile.NAME], [select], [report]"
+        ),
         (false, true) => format!("{prefix}.{name}: no such key"),
         (false, false) => format!(
             "{prefix}.{name}: no such key; known are {}",
@@ -357,6 +465,14 @@ pub fn example() -> String {
         text += &format!("# {} ({}, {from} to {to})\n", setting.meaning, setting.unit);
         text += &format!("#{} = {}\n", setting.key, setting.default);
     }
+    for choice in CHOICES {
+        if choice.table != table {
+            table = choice.table;
+            text += &format!("\n#[{table}]\n");
+        }
+        text += &format!("# {} ({})\n", choice.meaning, choice.wants);
+        text += &format!("#{} = {}\n", choice.key, choice.default_toml());
+    }
     text
 }
 
@@ -415,6 +531,27 @@ mod tests {
                 "above random_read_iops_warn",
             ),
             ("[limits]\nstall_ms = 0x20", 2, "wants a number"),
+            (
+                "[report]\nmetrics = \"m.prom\"",
+                2,
+                "report.metrics: wants an absolute path",
+            ),
+            ("[report]\nled = \"../sda\"", 2, "report.led: wants a name"),
+            (
+                "[report]\nlamp = \"ACT\"",
+                2,
+                "known are metrics, text, led",
+            ),
+            (
+                "[select]\nusb_disks = \"yes\"",
+                2,
+                "select.usb_disks: wants true or false",
+            ),
+            (
+                "[select]\nfirst_profile = \"glance\"",
+                2,
+                "wants boot, routine or full",
+            ),
         ] {
             let (at, what) = Config::parse(text).expect_err(text);
             assert_eq!(at, line, "{text}: {what}");
@@ -442,6 +579,22 @@ mod tests {
         let mut config = Config::parse(&uncommented).unwrap();
         config.media.clear();
         assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn the_readme_has_a_row_for_each_choice() {
+        let readme = include_str!("../README.md");
+        for choice in CHOICES {
+            let row = format!(
+                "| `{}` | `{}` | `{}` | {} | {} |",
+                choice.table,
+                choice.key,
+                choice.default_toml(),
+                choice.wants,
+                choice.meaning
+            );
+            assert!(readme.contains(&row), "{row}");
+        }
     }
 
     #[test]

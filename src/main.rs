@@ -160,7 +160,7 @@ impl List {
             Ok(config) => config,
             Err(error) => return failed(&error, CONFIGURATION),
         };
-        match medium::find(&self.root, &config.media) {
+        match medium::find(&self.root, &config.media, config.select.usb_disks) {
             Ok(found) => {
                 say(&report::list::list(&found, |medium| {
                     evidence::collect(&self.root, medium)

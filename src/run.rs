@@ -112,7 +112,7 @@ fn prepare(arguments: &Arguments) -> std::result::Result<(Work<'_>, Found), u8> 
         return Err(Verdict::Unknown.exit_status());
     }
     let found = match arguments.medium.is_empty() {
-        true => medium::find(root, &config.media),
+        true => medium::find(root, &config.media, config.select.usb_disks),
         false => medium::find_only(root, &arguments.medium),
     };
     let work = Work {
@@ -171,6 +171,10 @@ impl Work<'_> {
         if !report::journal::native() {
             say(&table);
         }
+        // Another state than the machine's own is an experiment.
+        if self.arguments.state_dir == Path::new(STATE) {
+            report::outlets::update(Path::new("/"), &self.config.report, &self.state);
+        }
         Ok(verdict)
     }
 
@@ -228,7 +232,7 @@ impl Work<'_> {
         match self.profile {
             Some(profile) => profile,
             None if finished => Profile::Glance,
-            None => Profile::Boot,
+            None => Profile::named(&self.config.select.first_profile).unwrap_or(Profile::Boot),
         }
     }
 

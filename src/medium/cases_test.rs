@@ -56,7 +56,7 @@ fn media_are_found() {
     assert!(cases.len() > 10, "only {} cases", cases.len());
     for case in &cases {
         let wanted = expected(case);
-        let Found { media, none } = find(case, &wanted.configured).unwrap();
+        let Found { media, none } = find(case, &wanted.configured, true).unwrap();
         assert_eq!(media, wanted.media, "{}", case.display());
         assert_eq!(none, wanted.none, "{}", case.display());
     }
@@ -91,9 +91,29 @@ fn single_questions_are_answered() {
 #[test]
 fn a_root_without_proc_is_an_error() {
     let nowhere = Path::new("/nonexistent-root");
-    let error = find(nowhere, &[]).unwrap_err().to_string();
+    let error = find(nowhere, &[], true).unwrap_err().to_string();
     assert_eq!(
         error,
         "read /nonexistent-root/proc/self/mountinfo: No such file or directory"
     );
+}
+
+#[test]
+fn usb_disks_can_be_left_to_those_that_are_named() {
+    let case = cases()
+        .into_iter()
+        .find(|c| c.ends_with("13-same-bogus-serial"));
+    let case = case.unwrap();
+    let attached = |usb_disks, named: &[String]| {
+        let found = find(&case, named, usb_disks).unwrap().media;
+        found
+            .into_iter()
+            .filter(|m| m.role != super::Role::Root)
+            .map(|m| m.device)
+            .collect::<Vec<_>>()
+    };
+    let all = attached(true, &[]);
+    assert!(!all.is_empty());
+    assert!(attached(false, &[]).is_empty());
+    assert_eq!(attached(false, &[format!("/dev/{}", all[0])]), all[..1]);
 }

@@ -113,13 +113,13 @@ pub struct Found {
     pub none: Vec<NoMedium>,
 }
 
-/// All media of the machine under `root`: the root medium, every disk with a USB ancestor,
-/// and `configured` ones (a path, a device, a `/dev/disk/by-id` link or a mount point).
+/// All media of the machine under `root`: the root medium, every disk with a USB ancestor where
+/// `usb_disks` is set, and `configured` ones (a path, a device, a `/dev/disk/by-id` link or a mount point).
 /// # Errors
 /// Only where `/proc/self/mountinfo` or `/sys/block` cannot be read at all.
-pub fn find(root: &Path, configured: &[String]) -> Result<Found> {
+pub fn find(root: &Path, configured: &[String], usb_disks: bool) -> Result<Found> {
     let mut search = Search::new(root)?;
-    if let Err(reason) = search.add_own() {
+    if let Err(reason) = search.add_own(usb_disks) {
         search.refuse("/", &reason);
     }
     for asked in configured {
@@ -136,7 +136,7 @@ pub fn find_only(root: &Path, asked: &[String]) -> Result<Found> {
     let mut search = Search::new(root)?;
     // The others are looked at too: an identity depends on who else claims it. Why there
     // is no root medium was not asked.
-    let _ = search.add_own();
+    let _ = search.add_own(true);
     let wanted: Vec<PathBuf> = asked.iter().flat_map(|asked| search.ask(asked)).collect();
     let wanted: Vec<String> = wanted.iter().map(|disk| tree::name_of(disk)).collect();
     let mut found = search.finish();
@@ -164,13 +164,15 @@ impl Search {
     }
 
     /// The root medium and what hangs on USB, or why there is no root medium.
-    fn add_own(&mut self) -> std::result::Result<(), String> {
+    fn add_own(&mut self, usb_disks: bool) -> std::result::Result<(), String> {
         let root = self.machine.root_disks();
         for below in root.iter().flatten() {
             self.add(Role::Root, below.disk.clone());
         }
-        for disk in self.usb_disks() {
-            self.add(Role::Attached, disk);
+        if usb_disks {
+            for disk in self.usb_disks() {
+                self.add(Role::Attached, disk);
+            }
         }
         root.map(|_| ())
     }

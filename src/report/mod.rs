@@ -3,15 +3,23 @@
 pub mod history;
 pub mod journal;
 pub mod list;
+pub mod metrics;
+pub mod motd;
+pub mod outlets;
 pub mod progress;
 pub mod table;
 
+use crate::error::{Error, Result};
 pub use crate::judge::short;
 use crate::judge::{Finding, Verdict, kind};
 use crate::medium::{Medium, Role};
 use crate::probe::Probe;
-use crate::record::Run;
+use crate::record::{Record, Run};
+use crate::state::State;
 use crate::supervise::Outcome;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
 
 /// All that is reported of one medium's run.
 pub struct Report<'a> {
@@ -24,6 +32,28 @@ pub struct Report<'a> {
     /// A glance reads little and says the last full test's verdict again: journals are volatile on
     /// many boards, and each boot's line should tell the whole.
     pub last_full: Option<&'a Run>,
+}
+
+/// The media that were there in this boot, by identity.
+fn seen_now<'a>(state: &'a State, boot: &'a str) -> impl Iterator<Item = (&'a String, &'a Record)> {
+    let seen = move |record: &&Record| record.last_seen.boot == boot;
+    let media = state.media.iter();
+    media.filter(move |(_, record)| seen(record))
+}
+
+/// Writes a file so that nobody ever reads half of it.
+/// # Errors
+/// With the step that failed; the old file is whole then.
+fn replace(path: &Path, temporary: &Path, text: &str) -> Result<()> {
+    if let Some(directory) = path.parent().filter(|d| d.ends_with("motd.d")) {
+        fs::create_dir_all(directory).map_err(|e| Error::new("create", directory, e))?;
+    }
+    let written = fs::File::create(temporary).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|e| Error::new("write", temporary, e))?;
+    fs::rename(temporary, path).map_err(|e| Error::new("rename to", path, e))
 }
 
 /// 10^9 bytes with one digit, as on the box.
@@ -105,5 +135,47 @@ impl Report<'_> {
             );
         }
         text + &format!(" ({} run, {:.0} s)", self.profile, self.seconds)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::record::When;
+
+    /// One card, seen in the boot `this-boot`, whose only run has this verdict.
+    pub fn state(verdict: Verdict) -> State {
+        let when = When {
+            time: "2026-12-01T02:31:00Z".into(),
+            boot: "this-boot".into(),
+            uptime: 130.0,
+        };
+        let finding = Finding::new("data-lost", verdict, "12 blocks came back as zeros");
+        let run = Run {
+            profile: "boot".into(),
+            verdict,
+            complete: true,
+            unfinished: None,
+            seconds: 12.0,
+            written: 20 << 20,
+            when: when.clone(),
+            link: String::new(),
+            figures: [(Probe::SequentialRead, 43.5)].into(),
+            findings: if verdict == Verdict::Pass {
+                vec![]
+            } else {
+                vec![finding]
+            },
+        };
+        let mut record = Record {
+            name: "SD SC32G".into(),
+            device: "mmcblk0".into(),
+            last_seen: when,
+            ..Record::default()
+        };
+        record.add(run);
+        let mut state = State::default();
+        state.media.insert("cid:03".into(), record);
+        state
     }
 }

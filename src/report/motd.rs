@@ -1,0 +1,125 @@
+//! The message of the day: one line while a verdict is not pass, nothing else.
+
+use super::{replace, seen_now};
+use crate::error::{Error, Result, printable};
+use crate::judge::{Verdict, kind};
+use crate::state::State;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// pam_motd(8) shows each file in here after a login.
+const PAM: &str = "run/motd.d/storage-selftest";
+/// Armbian prints what the scripts in /etc/update-motd.d say; ours shows this file. pam_motd would
+/// show the line a second time.
+const ARMBIAN: &str = "run/storage-selftest.motd";
+/// Where Armbian is told which of its scripts are not to run.
+const ARMBIAN_SETTINGS: &str = "etc/default/armbian-motd";
+/// A login is no place for more.
+const MAX_CHARS: usize = 300;
+
+/// Shows the worst verdict of the media of this boot, or takes the line away.
+/// # Errors
+/// Where the file cannot be written or removed.
+pub fn update(root: &Path, state: &State, boot: &str) -> Result<()> {
+    let armbian = root.join(ARMBIAN_SETTINGS).exists();
+    let path: PathBuf = root.join(if armbian { ARMBIAN } else { PAM });
+    match line(state, boot) {
+        // A half-written file in its directory would be shown as well.
+        Some(line) => replace(&path, &root.join("run/.storage-selftest.motd"), &line),
+        None => match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Error::new("remove", path, error))
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+fn line(state: &State, boot: &str) -> Option<String> {
+    let mut bad: Vec<_> = seen_now(state, boot)
+        .filter_map(|(_, record)| Some((record, record.runs.last()?)))
+        .filter(|(_, run)| run.verdict != Verdict::Pass)
+        .collect();
+    bad.sort_by_key(|(_, run)| std::cmp::Reverse(run.verdict));
+    let (record, run) = bad.first()?;
+    let (device, name, verdict) = (&record.device, &record.name, run.verdict.word());
+    let what = run.findings.first().map_or(String::new(), |finding| {
+        let to_do = kind(&finding.code).map_or("", |kind| kind.to_do);
+        format!(": {}. To do: {to_do}", finding.sentence)
+    });
+    let more = match bad.len() - 1 {
+        0 => String::new(),
+        n => format!("; {n} more"),
+    };
+    // The state file may be anyone's.
+    let text = printable(&format!("Storage {device} {name}: {verdict}{what}"));
+    let text: String = text.chars().take(MAX_CHARS).collect();
+    Some(format!("{text} (storage-selftest show{more})\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::state;
+
+    fn root(name: &str) -> PathBuf {
+        let root = std::env::temp_dir().join(format!("motd-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir_all(root.join("run")).unwrap();
+        root
+    }
+
+    #[test]
+    fn the_line_goes_when_its_cause_is_gone() {
+        let root = root("pam");
+        update(&root, &state(Verdict::Fail), "this-boot").unwrap();
+        let text = fs::read_to_string(root.join(PAM)).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(
+            text.starts_with("Storage mmcblk0 SD SC32G: fail: "),
+            "{text}"
+        );
+        assert!(text.contains("To do: do not trust this medium"), "{text}");
+        update(&root, &state(Verdict::Pass), "this-boot").unwrap();
+        assert!(!root.join(PAM).exists());
+        // Once more, with nothing to remove.
+        update(&root, &state(Verdict::Pass), "this-boot").unwrap();
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_medium_of_an_earlier_boot_is_not_there_now() {
+        let root = root("earlier");
+        update(&root, &state(Verdict::Fail), "another-boot").unwrap();
+        assert!(!root.join(PAM).exists());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn armbian_prints_it_by_its_own_means() {
+        let root = root("armbian");
+        fs::create_dir_all(root.join("etc/default")).unwrap();
+        fs::write(root.join(ARMBIAN_SETTINGS), "MOTD_DISABLE=\"\"\n").unwrap();
+        update(&root, &state(Verdict::Warn), "this-boot").unwrap();
+        assert!(!root.join(PAM).exists());
+        let text = fs::read_to_string(root.join(ARMBIAN)).unwrap();
+        let script = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/image/60-storage-selftest.motd"
+        );
+        let run = |disable: &str| {
+            fs::write(
+                root.join(ARMBIAN_SETTINGS),
+                format!("MOTD_DISABLE=\"{disable}\"\n"),
+            )
+            .unwrap();
+            let mut sh = std::process::Command::new("sh");
+            let output = sh.arg(script).env("ROOT", &root).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(run("").trim(), text.trim());
+        assert_eq!(run("header storage-selftest tips"), "");
+        fs::remove_dir_all(root).unwrap();
+    }
+}
