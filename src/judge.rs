@@ -79,6 +79,9 @@ pub const KINDS: &[Kind] = kinds![
     "nvme-errors" "79d4ed29521ec81cc12297022c3b2cdb", "the NVMe disk did not answer in time", "check its seat and power; update its firmware";
     "file-system-error" "b8060cf7294d97f9d886bbaa435d3ec1", "a file system on the medium was found damaged", "save your data; run fsck; replace the medium if it happens again";
     "under-voltage" "2c116242eb53b2467ac6e1b77e5e36e3", "the board got too little voltage: every figure is in doubt", "use a better power supply and cable, then run again";
+    "turned-read-only" "27d325f5234c924af41495dea76f53bf", "a file system turned read-only though /etc/fstab wants it writable", "save your data now; look into the kernel log; a card at its end of life turns read-only";
+    "not-expanded" "02d5b7d7e7f3fbe622478d1f75807165", "the system uses a part of its medium only", "expand the root file system: raspi-config, or systemctl start armbian-resize-filesystem";
+    "throttled" "26816a80329f6ca83ca519804abbcc81", "the board was too hot, or held its clock down: every figure is in doubt", "cool the board, then run again";
     "cached" "f673db27fab5493a8360ec42af15c884", "a figure came from memory, not from the medium", "run again when the machine has little to do; report it if it stays";
     "read-back-incomplete" "b27c6368e8384242b686ad996cbdb7e6", "not all that was written could be read back in time", "run with --profile full";
     "not-mounted" "4c731b07cc9547f7bfc53affddb24d76", "no file system of the medium is mounted, so nothing was written", "mount it and run again";

@@ -179,7 +179,7 @@ impl When {
 }
 
 /// Seconds since 1970 as `2026-12-01T02:31:00Z`; the calendar by Howard Hinnant's days_from_civil.
-fn rfc3339(seconds: u64) -> String {
+pub fn rfc3339(seconds: u64) -> String {
     let (days, rest) = (seconds / 86400, seconds % 86400);
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

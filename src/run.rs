@@ -196,10 +196,10 @@ impl Work<'_> {
             .unwrap_or_else(|error| supervise::not_started(&job, &error)),
         };
         let seconds = start.elapsed().as_secs_f64();
-        let evidence = evidence::collect(Path::new("/"), medium).since(&known_before);
+        let evidence = evidence::collect_after(Path::new("/"), medium, &known_before);
         let findings = self.judge(medium, profile, &outcome, &evidence);
         let verdict = judge::verdict(&findings);
-        self.remember(medium, profile, &outcome, &findings, seconds)?;
+        self.remember(medium, profile, &outcome, &evidence, &findings, seconds)?;
         let record = self.state.media.get(&medium.identity);
         let report = Report {
             medium,
@@ -326,11 +326,14 @@ impl Work<'_> {
         medium: &Medium,
         profile: Profile,
         outcome: &Outcome,
+        evidence: &Evidence,
         findings: &[Finding],
         seconds: f64,
     ) -> Result<()> {
+        // No later run may be compared with what bad power or heat made of a medium.
         let figures = judge::comparable(&medium.link, &outcome.results)
             .into_iter()
+            .filter(|_| evidence.board.figures_stand())
             .map(|(probe, figure)| (probe, rounded(figure)))
             .collect();
         let run = Run {

@@ -334,3 +334,30 @@ pub fn usb_bos(bus: u8, device: u8) -> io::Result<Vec<u8>> {
     answer.truncate(usize::try_from(got).unwrap_or(0));
     Ok(answer)
 }
+
+nix::ioctl_readwrite!(videocore_property, 100, 0, *mut u32);
+
+/// Asks the firmware of a Raspberry Pi what `vcgencmd` asks: one command, its answer as text.
+/// raspberrypi/utils, vcgencmd.c: size, 0, tag, 4096, 0, 0, 4096 bytes of text, end tag.
+/// # Errors
+/// Those of open(2) on `/dev/vcio_gencmd` and `/dev/vcio`: no other board has them.
+pub fn videocore(command: &str) -> io::Result<String> {
+    const GET_GENCMD_RESULT: u32 = 0x0003_0080;
+    const TEXT: usize = 4096;
+    const HEAD: usize = 6;
+    let file = File::open("/dev/vcio_gencmd").or_else(|_| File::open("/dev/vcio"))?;
+    let mut message = vec![0_u32; HEAD + TEXT / 4 + 1];
+    message[0] = (message.len() * 4) as u32;
+    message[2] = GET_GENCMD_RESULT;
+    message[3] = TEXT as u32;
+    for (at, byte) in command.bytes().take(TEXT - 1).enumerate() {
+        message[HEAD + at / 4] |= u32::from(byte) << (8 * (at % 4));
+    }
+    // SAFETY: the driver copies as many bytes as the first word says, the length of `message`, in
+    // both directions; the request's number bears the size of a pointer, its argument is the message.
+    unsafe { videocore_property(file.as_raw_fd(), message.as_mut_ptr().cast()) }
+        .map_err(io::Error::from)?;
+    let text = message[HEAD..].iter().flat_map(|word| word.to_le_bytes());
+    let text: Vec<u8> = text.take_while(|&byte| byte != 0).collect();
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}

@@ -458,7 +458,7 @@ impl Log {
 }
 
 /// The finding that an event is worth. A single reset happens to good disks too; what uas does is
-/// judged with the link.
+/// judged with the link, the voltage with the board.
 fn code(event: &Event) -> Option<&'static str> {
     Some(match event.kind {
         Kind::BlockError | Kind::LostWrite => "kernel-io-error",
@@ -468,8 +468,7 @@ fn code(event: &Event) -> Option<&'static str> {
         Kind::UsbReset | Kind::UsbLink => "usb-errors",
         Kind::OverCurrent => "over-current",
         Kind::Nvme => "nvme-errors",
-        Kind::UnderVoltage => "under-voltage",
-        Kind::Uas | Kind::NotUnmounted | Kind::NoLowVoltage => return None,
+        Kind::UnderVoltage | Kind::Uas | Kind::NotUnmounted | Kind::NoLowVoltage => return None,
     })
 }
 

@@ -110,13 +110,17 @@ pub fn usb(source: &Source) -> Option<Usb> {
         max_power_ma: tree
             .text(dir.join("bMaxPower"))
             .and_then(|text| text.trim().trim_end_matches("mA").parse().ok()),
-        over_current: tree
-            .number(dir.join("port/over_current_count"))
-            .unwrap_or(0),
+        over_current: over_current(tree, dir),
         over_current_during: 0,
         driver: device.driver,
         mbit_s: device.mbit_s,
     })
+}
+
+/// Documentation/ABI/testing/sysfs-bus-usb: of the port that the device is plugged into.
+fn over_current(tree: &Tree, dir: &Path) -> u32 {
+    tree.number(dir.join("port/over_current_count"))
+        .unwrap_or(0)
 }
 
 fn id(tree: &Tree, dir: &Path, name: &str) -> Option<u16> {
@@ -233,6 +237,13 @@ impl Usb {
         format!("{:04x}:{:04x} {name}", self.vendor, self.product)
             .trim()
             .to_string()
+    }
+
+    /// Reads the port's counter again, after a run.
+    pub fn count_over_current(&mut self, source: &Source) {
+        let device = usb::above(source.tree, &source.disk);
+        let now = device.map_or(0, |device| over_current(source.tree, &device.dir));
+        self.over_current_during = now.saturating_sub(self.over_current);
     }
 
     /// One phrase: what the disk could do and what it may do here.

@@ -4,6 +4,8 @@
 //! [`collect`] reads under a root (`/`, or a recorded tree); [`judge`] is pure. What is not
 //! offered is `None` or empty, and no error: it is shown as unknown and judged by nobody.
 
+pub mod board;
+pub mod file_system;
 pub mod kernel_log;
 pub mod link;
 
@@ -12,9 +14,16 @@ use crate::medium::Medium;
 use crate::medium::tree::Tree;
 use std::path::{Path, PathBuf};
 
+/// Where a recorded tree keeps what no file of the machine holds: `statfs`, `throttled`.
+pub const RECORDED: &str = "/.storage-selftest";
+
 /// All evidence about one medium.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
+    pub board: board::Board,
+    pub file_systems: Vec<file_system::FileSystem>,
+    /// Bytes a day that the machine writes, since the boot.
+    pub written_a_day: Option<f64>,
     pub usb: Option<link::Usb>,
     pub scsi: Option<link::ScsiCounters>,
     pub log: kernel_log::Log,
@@ -30,31 +39,54 @@ pub struct Source<'a> {
 
 /// Reads what the machine under `root` knows about `medium` now.
 pub fn collect(root: &Path, medium: &Medium) -> Evidence {
-    let tree = Tree::new(root);
-    let link = Path::new("/sys/block").join(&medium.device);
-    let source = Source {
-        tree: &tree,
-        medium,
-        disk: tree.real(&link).unwrap_or(link),
-    };
+    with_source(root, medium, |source| Evidence {
+        usb: link::usb(source),
+        file_systems: file_system::file_systems(source),
+        ..counters(source)
+    })
+}
+
+/// Reads it again after a run. What does not change is taken over from its `start`: a disk that
+/// hangs is not asked anew.
+pub fn collect_after(root: &Path, medium: &Medium, start: &Evidence) -> Evidence {
+    with_source(root, medium, |source| {
+        let mut now = Evidence {
+            usb: start.usb.clone(),
+            file_systems: start.file_systems.clone(),
+            ..counters(source)
+        };
+        if let (Some(scsi), Some(start)) = (&mut now.scsi, &start.scsi) {
+            scsi.during = Some(scsi.less(start));
+        }
+        if let Some(usb) = &mut now.usb {
+            usb.count_over_current(source);
+        }
+        let lines = |log: &kernel_log::Log| log.count(kernel_log::Kind::UnderVoltage);
+        let rose = lines(&now.log) > lines(&start.log);
+        now.board.since(&start.board, rose);
+        now
+    })
+}
+
+/// What may change while a run goes on.
+fn counters(source: &Source) -> Evidence {
     Evidence {
-        usb: link::usb(&source),
-        scsi: link::scsi_counters(&source),
-        log: kernel_log::read(&source),
+        board: board::board(source),
+        scsi: link::scsi_counters(source),
+        log: kernel_log::read(source),
+        written_a_day: file_system::written_a_day(source),
+        ..Evidence::default()
     }
 }
 
-impl Evidence {
-    /// Counters of the kernel tell of a run only by what they moved since its `start`.
-    pub fn since(mut self, start: &Evidence) -> Self {
-        if let (Some(now), Some(start)) = (&mut self.scsi, &start.scsi) {
-            now.during = Some(now.less(start));
-        }
-        if let (Some(now), Some(start)) = (&mut self.usb, &start.usb) {
-            now.over_current_during = now.over_current.saturating_sub(start.over_current);
-        }
-        self
-    }
+fn with_source(root: &Path, medium: &Medium, read: impl Fn(&Source) -> Evidence) -> Evidence {
+    let tree = Tree::new(root);
+    let link = Path::new("/sys/block").join(&medium.device);
+    read(&Source {
+        tree: &tree,
+        medium,
+        disk: tree.real(&link).unwrap_or(link),
+    })
 }
 
 /// Adds what the evidence says to the findings of the measurements.
@@ -67,6 +99,10 @@ pub fn judge(evidence: &Evidence, results: &Results, findings: &mut Vec<Finding>
         findings.extend(scsi.finding());
     }
     findings.extend(evidence.log.findings());
+    evidence.board.judge(&evidence.log, findings);
+    for file_system in &evidence.file_systems {
+        file_system.judge(&evidence.log, findings);
+    }
 }
 
 /// Codes that [`judge`] gives anew in each run, so that none is carried over from an earlier one.
@@ -82,7 +118,10 @@ pub const CODES: &[&str] = &[
     "card-errors",
     "nvme-errors",
     "file-system-error",
+    "turned-read-only",
+    "not-expanded",
     "under-voltage",
+    "throttled",
 ];
 
 const SLOW: &[&str] = &[

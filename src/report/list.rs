@@ -3,7 +3,8 @@
 use super::{gigabytes, role};
 use crate::error::printable_path;
 use crate::evidence::Evidence;
-use crate::medium::{Found, Medium, Transport};
+use crate::evidence::file_system::FileSystem;
+use crate::medium::{Found, Medium, Mount, Transport};
 use std::fmt::Write;
 
 /// A block for each medium with what is known of it, and a line for each place that is none.
@@ -28,11 +29,17 @@ pub fn list(found: &Found, evidence: impl Fn(&Medium) -> Evidence) -> String {
                 .collect::<String>();
             let _ = writeln!(
                 text,
-                "  mounted    {path} ({}{read_only}{layers})",
-                mount.fs_type
+                "  mounted    {path} ({}{read_only}{layers}){}",
+                mount.fs_type,
+                note(&known, mount)
             );
         }
+        let _ = writeln!(text, "  written    {}", written(medium, &known));
         let _ = writeln!(text, "  kernel     {}", known.log.summary());
+    }
+    if let Some(medium) = found.media.first() {
+        let board = evidence(medium).board;
+        let _ = writeln!(text, "board: {}; {}", board.who(), board.state());
     }
     for none in &found.none {
         let _ = writeln!(text, "{}: no medium: {}", none.asked, none.reason);
@@ -66,4 +73,22 @@ fn link(text: &mut String, medium: &Medium, known: &Evidence) {
         bridge += ", known for trouble with uas";
     }
     let _ = writeln!(text, "  bridge     {bridge}");
+}
+
+fn note(known: &Evidence, mount: &Mount) -> String {
+    let own = known.file_systems.iter().find(|fs| fs.path == mount.path);
+    own.map(FileSystem::note).unwrap_or_default()
+}
+
+/// What the machine writes in a day, and how long until it has rewritten the medium once.
+fn written(medium: &Medium, known: &Evidence) -> String {
+    match known.written_a_day {
+        Some(bytes) if bytes >= 1e6 => format!(
+            "{} a day since the boot, all of it once in {:.0} days",
+            gigabytes(bytes as u64),
+            medium.bytes as f64 / bytes
+        ),
+        Some(_) => "less than 1 MB a day since the boot".into(),
+        None => "unknown until it is up for an hour".into(),
+    }
 }
