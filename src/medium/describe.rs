@@ -3,7 +3,7 @@
 use super::resolve::{Loops, Machine};
 use super::tree::{Tree, name_of};
 use super::usb::UsbDevice;
-use super::{Medium, Mount, Role, Transport, identity, mmc, usb};
+use super::{Medium, Mount, Role, Transport, identity, mmc, nvme, usb};
 use std::path::Path;
 
 /// Sizes in sysfs are in units of 512 bytes, whatever the disk's own block size is.
@@ -37,6 +37,7 @@ pub fn medium(machine: &Machine, role: Role, disk: &Path) -> (Medium, String) {
         scheduler: scheduler(tree, disk),
         link: match transport {
             Transport::Mmc => mmc::link(tree, disk),
+            Transport::Nvme => nvme::link(tree, disk),
             _ => usb.as_ref().and_then(UsbDevice::link),
         },
         mounts: mounts(machine, disk),

@@ -27,7 +27,9 @@ pub fn identity(
     }
     let text = |name: &str| tree.text(disk.join(name));
     let vendor = match transport {
+        // These two tell a model and a serial number, but no name of their maker.
         Transport::Virtio => Some("virtio".to_string()),
+        Transport::Nvme => Some("nvme".to_string()),
         _ => text("device/vendor"),
     };
     let model = match transport {

@@ -6,6 +6,7 @@ mod describe;
 mod identity;
 pub mod mmc;
 pub mod mountinfo;
+mod nvme;
 pub mod registers;
 mod resolve;
 pub mod tree;
