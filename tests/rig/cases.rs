@@ -151,7 +151,7 @@ pub const GROUPS: &[Group] = &[
                 "counts_the_kernels_io_errors",
                 "evidence from the kernel log is not collected yet",
                 |guest| {
-                    with_fault(guest, |faults| faults.read_error = Some(100))
+                    with_fault(guest, |faults| faults.read_error = Some(100..101))
                         .has("kernel-io-error");
                 },
             ),
@@ -365,7 +365,7 @@ fn stall(guest: &mut Guest) {
 
 fn read_error(guest: &mut Guest) {
     // In front of the first partition: only a look at the whole disk can find it.
-    let output = with_fault(guest, |faults| faults.read_error = Some(100));
+    let output = with_fault(guest, |faults| faults.read_error = Some(100..101));
     output
         .verdict("fail")
         .has("fail: read-error")

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -31,8 +32,8 @@ pub struct Faults {
     /// Bytes a second.
     pub bps: Option<u64>,
     /// Sectors whose read, or write, fails.
-    pub read_error: Option<u64>,
-    pub write_error: Option<u64>,
+    pub read_error: Option<Range<u64>>,
+    pub write_error: Option<Range<u64>>,
     /// Says yes to writes and does nothing.
     pub drops_writes: bool,
     /// Stores every write with one bit of each 4 KiB inverted.
@@ -145,7 +146,7 @@ impl Disk {
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.take_time(at, buffer.len() as u64, false);
         let state = self.lock();
-        fails(state.faults.read_error, at, buffer.len())?;
+        fails(state.faults.read_error.as_ref(), at, buffer.len())?;
         each_block(at, buffer.len(), |at, range| {
             let part = &mut buffer[range];
             match (state.cached.get(&(at / BLOCK)), state.faults.place(at)) {
@@ -166,7 +167,7 @@ impl Disk {
     fn write(&self, at: u64, data: &mut [u8]) -> io::Result<()> {
         self.take_time(at, data.len() as u64, true);
         let mut state = self.lock();
-        fails(state.faults.write_error, at, data.len())?;
+        fails(state.faults.write_error.as_ref(), at, data.len())?;
         if state.faults.drops_writes {
             return Ok(());
         }
@@ -305,9 +306,10 @@ impl Faults {
     }
 }
 
-fn fails(sector: Option<u64>, at: u64, length: usize) -> io::Result<()> {
-    match sector {
-        Some(sector) if (at..at + length as u64).contains(&(sector * SECTOR)) => {
+fn fails(sectors: Option<&Range<u64>>, at: u64, length: usize) -> io::Result<()> {
+    let touched = at / SECTOR..(at + length as u64).div_ceil(SECTOR);
+    match sectors {
+        Some(bad) if bad.start < touched.end && touched.start < bad.end => {
             Err(io::Error::from_raw_os_error(5))
         }
         _ => Ok(()),
@@ -318,7 +320,7 @@ fn fails(sector: Option<u64>, at: u64, length: usize) -> io::Result<()> {
 fn each_block(
     at: u64,
     length: usize,
-    mut f: impl FnMut(u64, std::ops::Range<usize>) -> io::Result<()>,
+    mut f: impl FnMut(u64, Range<usize>) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut done = 0;
     while done < length {

@@ -388,8 +388,24 @@ impl Guest {
 
     fn attach(&mut self, n: usize) -> String {
         let before = self.must("ls /sys/block");
+        let mut bridge = None;
         for json in self.drives[n].devices.clone() {
             self.qmp("device_add", &json);
+            // This bridge waits for its disk, and for a word that all is there.
+            if let Some(id) = json
+                .contains(r#""usb-bot""#)
+                .then(|| id_of(&json).to_string())
+            {
+                bridge = Some(id);
+            }
+        }
+        if let Some(id) = bridge {
+            self.qmp(
+                "qom-set",
+                &format!(
+                    r#"{{"path":"/machine/peripheral/{id}","property":"attached","value":true}}"#
+                ),
+            );
         }
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {
@@ -419,13 +435,11 @@ impl Guest {
     /// Pulls a disk out, also while a command works on it.
     pub fn pull(&mut self, n: usize) {
         let n = self.index(n);
-        for json in self.drives[n].devices.clone().iter().rev() {
-            let id = json
-                .split(r#""id":""#)
-                .nth(1)
-                .and_then(|rest| rest.split('"').next())
-                .expect("a device has an id");
-            self.qmp("device_del", &format!(r#"{{"id":"{id}"}}"#));
+        let devices = self.drives[n].devices.clone();
+        // A disk goes with its bridge.
+        let plugs = devices.iter().filter(|json| !json.contains("scsi-hd"));
+        for json in plugs.rev() {
+            self.qmp("device_del", &format!(r#"{{"id":"{}"}}"#, id_of(json)));
         }
     }
 
@@ -481,6 +495,14 @@ impl Drop for Guest {
         self.power_off();
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// The id in a device's description.
+fn id_of(json: &str) -> &str {
+    json.split(r#""id":""#)
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .expect("a device has an id")
 }
 
 /// Waits for QEMU to call, unless it ended before.

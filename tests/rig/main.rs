@@ -152,9 +152,11 @@ fn shell(devices: &str) -> ExitCode {
         eprintln!(
             "usage: make rig-shell DEVICES=\"sd=8G,fake=2G usb3=4G:vfat\"\n\nKIND=SIZE[,OPTION[=VALUE]]...[:FILE-SYSTEM]"
         );
-        eprintln!(
-            "kinds: sd usb2 usb3 uas hub virtio nvme; file systems: ext4 f2fs btrfs xfs vfat exfat ntfs3; options:"
-        );
+        eprintln!("file systems: ext4 f2fs btrfs xfs vfat exfat ntfs3; kinds:");
+        for (name, what) in spec::KINDS {
+            eprintln!("  {name:<20} {what}");
+        }
+        eprintln!("options:");
         for (name, value, what) in spec::OPTIONS {
             eprintln!("  {name:<12} {value:<7} {what}");
         }

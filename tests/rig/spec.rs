@@ -2,21 +2,33 @@
 //!
 //!     KIND=SIZE[,OPTION[=VALUE]]...[:FILE-SYSTEM]
 //!
-//! KIND is `sd` (on an SD host), `usb2` (usb-storage at 480 Mbit/s), `usb3` (at
-//! 5000), `uas` (at 5000), `hub` (behind a hub, at 12), `virtio` or `nvme`. OPTION is any of [`OPTIONS`].
+//! KIND is one of [`KINDS`], OPTION any of [`OPTIONS`].
 
 use crate::disk::{Disk, Faults, SECTOR};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Kind, what the guest sees.
+pub const KINDS: &[(&str, &str)] = &[
+    ("sd", "SD card on an SD host, its size a power of two"),
+    ("usb2", "usb-storage on EHCI, at 480 Mbit/s"),
+    ("usb3", "usb-storage on xHCI, at 5000 Mbit/s"),
+    ("uas2", "USB attached SCSI on EHCI, at 480 Mbit/s"),
+    ("uas", "USB attached SCSI on xHCI, at 5000 Mbit/s"),
+    ("hub", "usb-storage behind a hub on xHCI, at 12 Mbit/s"),
+    ("virtio", "virtio-blk"),
+    ("nvme", "NVMe on one lane of PCI Express"),
+];
+
 /// Option, its value, what it does.
 pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("serial", "TEXT", "serial number that the device tells"),
-    ("model", "TEXT", "model that the device tells (uas)"),
+    ("model", "TEXT", "model that the device tells (USB)"),
     ("sector", "BYTES", "512 or 4096 (not sd)"),
     ("fake", "SIZE", "real size: addresses beyond wrap around"),
     ("lost", "SIZE", "real size: what is written beyond is lost"),
@@ -30,9 +42,10 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     (
         "read-error",
         "SECTOR",
-        "reading this sector of 512 bytes fails",
+        "reading this sector of 512 bytes fails; `N-`: all from N on",
     ),
     ("write-error", "SECTOR", "writing it fails"),
+    ("blkdebug", "SECTOR", "QEMU itself fails to read it"),
     ("stall", "MS", "the first four writes take this long"),
     ("drop", "", "writes are accepted and dropped"),
     ("flip", "", "writes are stored with a bit inverted"),
@@ -77,6 +90,14 @@ pub fn size(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("not a size: {text}"))
 }
 
+/// `100` is one sector, `100-` all from there to the end.
+fn sectors(text: &str) -> Result<Range<u64>, String> {
+    match text.strip_suffix('-') {
+        Some(first) => Ok(size(first)?..u64::MAX),
+        None => size(text).map(|only| only..only + 1),
+    }
+}
+
 /// One device from its words, with its image in `dir`.
 pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
     let wrong = |what: &str| format!("{words}: {what}");
@@ -91,22 +112,23 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         .ok_or_else(|| wrong("KIND=SIZE is missing"))?;
     let bytes = size(bytes)?;
     let (mut serial, mut model, mut sector) = (format!("RIG-{}", id.to_uppercase()), None, 512);
-    let (mut faults, mut served) = (Faults::default(), false);
+    let (mut faults, mut served, mut blkdebug) = (Faults::default(), false, None);
     for option in options {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         let number = || size(value).map_err(|_| wrong(&format!("{name} needs a number")));
-        served |= !matches!(name, "serial" | "model" | "sector");
+        served |= !matches!(name, "serial" | "model" | "sector" | "blkdebug");
         match name {
             "serial" => serial = value.into(),
-            "model" => model = Some(value.to_string()),
+            "model" => model = Some(value),
             "sector" => sector = number()?,
             "fake" => faults.wraps_at = Some(number()?),
             "lost" => faults.loses_from = Some(number()?),
             "cache" => faults.fake_cache = number()?,
             "iops" => faults.iops = Some(number()?),
             "bps" => faults.bps = Some(number()?),
-            "read-error" => faults.read_error = Some(number()?),
-            "write-error" => faults.write_error = Some(number()?),
+            "read-error" => faults.read_error = Some(sectors(value)?),
+            "write-error" => faults.write_error = Some(sectors(value)?),
+            "blkdebug" => blkdebug = Some(number()?),
             "stall" => faults.stalls = vec![Duration::from_millis(number()?); 4].into(),
             "drop" => faults.drops_writes = true,
             "flip" => faults.flips_writes = true,
@@ -124,7 +146,7 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
     // What real disks reach on these links.
     let link = match kind {
         "hub" => Some(1_000_000),
-        "usb2" => Some(36_000_000),
+        "usb2" | "uas2" => Some(36_000_000),
         "usb3" | "uas" => Some(350_000_000),
         _ => None,
     };
@@ -145,50 +167,26 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         ));
         None
     };
+    let mut below = format!("{id}-node");
+    if let Some(sector) = blkdebug {
+        blockdevs.push(format!(
+            r#"{{"driver":"blkdebug","node-name":"{id}-debug","image":"{below}","inject-error":[{{"event":"none","iotype":"read","errno":5,"sector":{sector}}}]}}"#
+        ));
+        below = format!("{id}-debug");
+    }
     blockdevs.push(format!(
-        r#"{{"driver":"raw","node-name":"{id}-raw","file":"{id}-node"}}"#
+        r#"{{"driver":"raw","node-name":"{id}-raw","file":"{below}"}}"#
     ));
 
-    let drive = format!(r#""drive":"{id}-raw""#);
-    let disk_like = format!(
-        r#"{drive},"serial":"{serial}","logical_block_size":{sector},"physical_block_size":{sector}"#
-    );
-    let devices = match kind {
-        "sd" => vec![
-            format!(r#"{{"driver":"sdhci-pci","id":"{id}-host"}}"#),
-            format!(
-                r#"{{"driver":"sd-card","id":"{id}","bus":"pcie.0/{id}-host/sd-bus",{drive}}}"#
-            ),
-        ],
-        "usb2" => vec![format!(
-            r#"{{"driver":"usb-storage","id":"{id}","bus":"ehci.0",{disk_like}}}"#
-        )],
-        "usb3" => vec![format!(
-            r#"{{"driver":"usb-storage","id":"{id}","bus":"xhci.0",{disk_like}}}"#
-        )],
-        "hub" => vec![
-            format!(r#"{{"driver":"usb-hub","id":"{id}-hub","bus":"xhci.0","port":"4"}}"#),
-            format!(
-                r#"{{"driver":"usb-storage","id":"{id}","bus":"xhci.0","port":"4.1",{disk_like}}}"#
-            ),
-        ],
-        "uas" => {
-            let product = model.map_or(String::new(), |model| format!(r#","product":"{model}""#));
-            vec![
-                format!(
-                    r#"{{"driver":"usb-uas","id":"{id}-uas","bus":"xhci.0","serial":"{serial}"}}"#
-                ),
-                format!(
-                    r#"{{"driver":"scsi-hd","id":"{id}","bus":"{id}-uas.0",{disk_like}{product}}}"#
-                ),
-            ]
-        }
-        "virtio" => vec![format!(
-            r#"{{"driver":"virtio-blk-pci","id":"{id}",{disk_like}}}"#
-        )],
-        "nvme" => vec![format!(r#"{{"driver":"nvme","id":"{id}",{disk_like}}}"#)],
-        _ => return Err(wrong("no such kind of device")),
+    let device = Device {
+        id,
+        serial: &serial,
+        model,
+        sector,
     };
+    let devices = device
+        .json(kind)
+        .ok_or_else(|| wrong("no such kind of device"))?;
     Ok(Drive {
         kind: kind.into(),
         image,
@@ -198,6 +196,72 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         blockdevs,
         devices,
     })
+}
+
+/// What a device tells the guest of itself.
+struct Device<'a> {
+    id: &'a str,
+    serial: &'a str,
+    model: Option<&'a str>,
+    sector: u64,
+}
+
+impl Device<'_> {
+    /// For `-device` or the monitor, in the order in which they are plugged.
+    fn json(&self, kind: &str) -> Option<Vec<Json>> {
+        let Self {
+            id, serial, sector, ..
+        } = self;
+        let drive = format!(r#""drive":"{id}-raw""#);
+        let disk = format!(
+            r#"{drive},"serial":"{serial}","logical_block_size":{sector},"physical_block_size":{sector}"#
+        );
+        let devices = match kind {
+            "sd" => vec![
+                format!(r#"{{"driver":"sdhci-pci","id":"{id}-host"}}"#),
+                format!(
+                    r#"{{"driver":"sd-card","id":"{id}","bus":"pcie.0/{id}-host/sd-bus",{drive}}}"#
+                ),
+            ],
+            "usb2" => self.usb("usb-bot", r#""bus":"ehci.0""#, &disk),
+            "usb3" => self.usb("usb-bot", r#""bus":"xhci.0""#, &disk),
+            "uas2" => self.usb("usb-uas", r#""bus":"ehci.0""#, &disk),
+            "uas" => self.usb("usb-uas", r#""bus":"xhci.0""#, &disk),
+            "hub" => {
+                let mut devices = vec![format!(
+                    r#"{{"driver":"usb-hub","id":"{id}-hub","bus":"xhci.0","port":"4"}}"#
+                )];
+                devices.extend(self.usb("usb-bot", r#""bus":"xhci.0","port":"4.1""#, &disk));
+                devices
+            }
+            "virtio" => vec![format!(
+                r#"{{"driver":"virtio-blk-pci","id":"{id}",{disk}}}"#
+            )],
+            "nvme" => vec![
+                // Each port needs a number of its own; the ids have one.
+                format!(
+                    r#"{{"driver":"pcie-root-port","id":"{id}-port","chassis":{}}}"#,
+                    id.trim_start_matches(|c: char| !c.is_ascii_digit())
+                ),
+                format!(r#"{{"driver":"nvme","id":"{id}","bus":"{id}-port",{disk}}}"#),
+            ],
+            _ => return None,
+        };
+        Some(devices)
+    }
+
+    /// A bridge and the SCSI disk behind it, which takes the place of QEMU's `usb-storage`:
+    /// that one has a model of its own.
+    fn usb(&self, bridge: &str, at: &str, disk: &str) -> Vec<Json> {
+        let Self { id, serial, .. } = self;
+        let product = self
+            .model
+            .map_or(String::new(), |model| format!(r#","product":"{model}""#));
+        vec![
+            format!(r#"{{"driver":"{bridge}","id":"{id}-usb","serial":"{serial}",{at}}}"#),
+            format!(r#"{{"driver":"scsi-hd","id":"{id}","bus":"{id}-usb.0",{disk}{product}}}"#),
+        ]
+    }
 }
 
 /// A sparse image; with a file system in a partition, as a stick comes from the shop.
