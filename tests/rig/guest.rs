@@ -369,7 +369,11 @@ impl Guest {
             .len()
             / SECTOR;
         let found = self.must(&format!("cd /sys/block && grep -lx {sectors} */size"));
-        found.trim_end().trim_end_matches("/size").to_string()
+        // An NVMe path, nvme0c0n1, is no disk.
+        let disk = found
+            .lines()
+            .find(|line| !(line.starts_with("nvme") && line.contains('c')));
+        disk.unwrap_or_default().trim_end_matches("/size").into()
     }
 
     /// Plugs a USB disk in; returns its number for [`Self::unplug`] and its name in the guest.
@@ -475,6 +479,21 @@ impl Guest {
             disk.cut_power().expect("the image");
         }
         self.power_on();
+    }
+
+    /// Panics unless the ext4 on the `n`th device, which must not be mounted, is sound.
+    pub fn fsck_ext4(&self, n: usize) {
+        let image = &self.drives[self.index(n)].image;
+        let checked = Command::new("e2fsck")
+            .arg("-fn")
+            .arg(format!("{}?offset={}", image.display(), spec::PART_START))
+            .output()
+            .expect("e2fsck");
+        assert!(
+            checked.status.success(),
+            "{}",
+            String::from_utf8_lossy(&checked.stdout)
+        );
     }
 
     /// A person's guest: the console on this terminal, until it is switched off.

@@ -1,6 +1,6 @@
 //! Tests on the emulated board: `tests/rig/run` and `tests/rig/shell` start it.
 //!
-//!     rig [NAME-PART]... [--list] [--include-ignored]
+//!     rig [NAME-PART]... [--list] [--ignored | --include-ignored]
 //!     rig shell DEVICE...
 
 mod cases;
@@ -46,9 +46,12 @@ fn main() -> ExitCode {
         .iter()
         .filter(|argument| !argument.starts_with('-'))
         .collect();
+    let only_ignored = has("--ignored");
+    let all = only_ignored || has("--include-ignored");
     let wanted = |group: &Group, case: &Case| {
         let name = format!("{}::{}", group.name, case.name);
-        parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
+        (parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str())))
+            && (!only_ignored || case.ignored.is_some())
     };
     if has("--list") {
         for group in cases::GROUPS {
@@ -76,7 +79,7 @@ fn main() -> ExitCode {
                     let mut guest = None;
                     for case in group.cases.iter().filter(|case| wanted(group, case)) {
                         let name = format!("{}::{}", group.name, case.name);
-                        if let Some(reason) = case.ignored.filter(|_| !has("--include-ignored")) {
+                        if let Some(reason) = case.ignored.filter(|_| !all) {
                             println!("test {name} ... ignored, {reason}");
                             ignored.fetch_add(1, Ordering::Relaxed);
                             continue;

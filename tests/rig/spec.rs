@@ -57,6 +57,9 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// Where the only partition begins, bytes.
+pub const PART_START: u64 = 1 << 20;
+
 /// How QEMU is told of a device: on its command line as `-device JSON`, or by its monitor.
 pub type Json = String;
 
@@ -148,6 +151,7 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         "hub" => Some(1_000_000),
         "usb2" | "uas2" => Some(36_000_000),
         "usb3" | "uas" => Some(350_000_000),
+        "nvme" => Some(200_000_000),
         _ => None,
     };
     let mut blockdevs = Vec::new();
@@ -268,9 +272,8 @@ impl Device<'_> {
 fn make_image(image: &Path, bytes: u64, fs: Option<&str>) -> io::Result<()> {
     File::create(image)?.set_len(bytes)?;
     let Some(fs) = fs else { return Ok(()) };
-    const START: u64 = 1 << 20;
     let part = image.with_extension("part");
-    File::create(&part)?.set_len(bytes - START)?;
+    File::create(&part)?.set_len(bytes - PART_START)?;
     // Kind of the partition, and how to make the file system.
     let (id, mkfs): (u8, &[&str]) = match fs {
         "ext4" => (0x83, &["mkfs.ext4", "-q", "-F"]),
@@ -301,8 +304,8 @@ fn make_image(image: &Path, bytes: u64, fs: Option<&str>) -> io::Result<()> {
     let mut mbr = [0; 512];
     mbr[440..444].copy_from_slice(b"rig!");
     mbr[446..454].copy_from_slice(&[0, 0xfe, 0xff, 0xff, id, 0xfe, 0xff, 0xff]);
-    mbr[454..458].copy_from_slice(&((START / SECTOR) as u32).to_le_bytes());
-    mbr[458..462].copy_from_slice(&(((bytes - START) / SECTOR) as u32).to_le_bytes());
+    mbr[454..458].copy_from_slice(&((PART_START / SECTOR) as u32).to_le_bytes());
+    mbr[458..462].copy_from_slice(&(((bytes - PART_START) / SECTOR) as u32).to_le_bytes());
     mbr[510..].copy_from_slice(&[0x55, 0xaa]);
     std::os::unix::fs::FileExt::write_all_at(&File::options().write(true).open(image)?, &mbr, 0)
 }
