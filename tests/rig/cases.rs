@@ -193,14 +193,10 @@ pub const GROUPS: &[Group] = &[
                     output.has("usb2-link");
                 },
             ),
-            later(
-                "counts_the_kernels_io_errors",
-                "the kernel log, of this boot, attributed by `mmcN`, `sdX`, `usb B-P`",
-                |guest| {
-                    with_fault(guest, |faults| faults.read_error = Some(100..101))
-                        .has("kernel-io-error");
-                },
-            ),
+            case("counts_the_kernels_io_errors", |guest| {
+                with_fault(guest, |faults| faults.read_error = Some(100..101))
+                    .has("kernel-io-error");
+            }),
             later(
                 "sees_a_file_systems_error_counter",
                 "in the rig: an ext4 with an error counter; a read-only root",
