@@ -43,6 +43,9 @@ install: ## into DESTDIR and PREFIX=/usr, after make
 	[ -e $(DESTDIR)/etc/storage-selftest.toml ] || \
 	install -D -m 644 image/storage-selftest.toml $(DESTDIR)/etc/storage-selftest.toml
 
+deb: dist ## Debian packages for arm64, armhf (Pi 1 and later) and amd64 into dist/
+	@image/deb.sh arm64 armhf amd64
+
 clean: ## remove target/ and dist/; var/ holds measurements and stays
 	rm -rf target dist
 
@@ -55,4 +58,4 @@ build-deps:
 as-root:
 	@[ "$$(id -u)" = 0 ] || { echo "make run must be root: it reads whole disks" >&2; exit 1; }
 
-.PHONY: all dist run test rig-test rig-shell bench install clean help build-deps as-root
+.PHONY: all dist run test rig-test rig-shell bench install deb clean help build-deps as-root

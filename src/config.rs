@@ -597,6 +597,62 @@ mod tests {
         }
     }
 
+    /// The manual's page, from the tables: storage-selftest.toml(5).
+    fn manual() -> String {
+        let mut text = String::from(concat!(
+            ".TH STORAGE-SELFTEST.TOML 5 \"\" storage-selftest \"File Formats\"\n.SH NAME\n",
+            "storage-selftest.toml \\- configuration of storage-selftest\n.SH SYNOPSIS\n",
+            ".I /etc/storage\\-selftest.toml\n.SH DESCRIPTION\n",
+            "A TOML file, optional, as is every key in it. What is wrong in it ends a run with\n",
+            "status 78, with file, line, key and range, before anything is touched.\n",
+            ".TP\n.B media\n",
+            "Media to test besides the root medium and the USB disks, at most 32: devices, links\n",
+            "below\n.IR /dev/disk/by\\-id ,\npaths or mount points.\n",
+        ));
+        let settings = SETTINGS.iter().map(|s| {
+            let (from, to) = s.range;
+            (
+                s.table,
+                s.key,
+                s.meaning,
+                format!("{} from {from} to {to}; default {}", s.unit, s.default),
+            )
+        });
+        let choices = CHOICES.iter().map(|c| {
+            (
+                c.table,
+                c.key,
+                c.meaning,
+                format!("{}; default {}", c.wants, c.default_toml()),
+            )
+        });
+        let mut last = "";
+        for (table, key, meaning, values) in settings.chain(choices) {
+            if table != last {
+                last = table;
+                text += &format!(".SH [{table}]\n");
+            }
+            text += &format!(".TP\n.B {key}\n{meaning} ({values})\n");
+        }
+        text + ".SH SEE ALSO\n.BR storage\\-selftest (8)\n"
+    }
+
+    #[test]
+    fn the_manual_has_every_key() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/image/man/storage-selftest.toml.5"
+        );
+        if std::env::var_os("BLESS").is_some() {
+            fs::write(path, manual()).unwrap();
+        }
+        let written = fs::read_to_string(path).unwrap();
+        assert!(
+            written == manual(),
+            "out of date: BLESS=1 cargo test manual"
+        );
+    }
+
     #[test]
     fn a_fifo_is_refused_and_not_waited_for() {
         let path =
