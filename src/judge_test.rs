@@ -20,7 +20,7 @@ fn number(table: &toml::Table, key: &str) -> f64 {
 }
 
 /// A measurement with so many operations of one size in so many seconds.
-fn measured(probe: Probe, operations: u64, size: u64, seconds: f64) -> Measurement {
+pub(crate) fn measured(probe: Probe, operations: u64, size: u64, seconds: f64) -> Measurement {
     let each = seconds * 1e6 / operations as f64;
     Measurement {
         probe,

@@ -5,13 +5,15 @@
 //! offered is `None` or empty, and no error: it is shown as unknown and judged by nobody.
 
 pub mod board;
+pub mod card;
 pub mod file_system;
 pub mod kernel_log;
 pub mod link;
 
-use crate::judge::{Finding, Results};
-use crate::medium::Medium;
+use crate::judge::Finding;
 use crate::medium::tree::Tree;
+use crate::medium::{Link, Medium};
+use crate::probe::Measurement;
 use std::path::{Path, PathBuf};
 
 /// Where a recorded tree keeps what no file of the machine holds: `statfs`, `throttled`.
@@ -21,6 +23,7 @@ pub const RECORDED: &str = "/.storage-selftest";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
     pub board: board::Board,
+    pub card: Option<card::Card>,
     pub file_systems: Vec<file_system::FileSystem>,
     /// Bytes a day that the machine writes, since the boot.
     pub written_a_day: Option<f64>,
@@ -41,6 +44,7 @@ pub struct Source<'a> {
 pub fn collect(root: &Path, medium: &Medium) -> Evidence {
     with_source(root, medium, |source| Evidence {
         usb: link::usb(source),
+        card: card::card(source),
         file_systems: file_system::file_systems(source),
         ..counters(source)
     })
@@ -52,6 +56,7 @@ pub fn collect_after(root: &Path, medium: &Medium, start: &Evidence) -> Evidence
     with_source(root, medium, |source| {
         let mut now = Evidence {
             usb: start.usb.clone(),
+            card: start.card.clone(),
             file_systems: start.file_systems.clone(),
             ..counters(source)
         };
@@ -90,8 +95,17 @@ fn with_source(root: &Path, medium: &Medium, read: impl Fn(&Source) -> Evidence)
 }
 
 /// Adds what the evidence says to the findings of the measurements.
-pub fn judge(evidence: &Evidence, results: &Results, findings: &mut Vec<Finding>) {
-    let _ = results;
+/// `measured` is what others' I/O did not blur.
+pub fn judge(
+    evidence: &Evidence,
+    link: &Option<Link>,
+    measured: &[Measurement],
+    findings: &mut Vec<Finding>,
+) {
+    if let Some(card) = &evidence.card {
+        let ceiling = link.as_ref().map(|link| link.ceiling_mb_s);
+        card.judge(ceiling, measured, findings);
+    }
     if let Some(usb) = &evidence.usb {
         link::judge(usb, &evidence.log, findings);
     }
@@ -118,6 +132,10 @@ pub const CODES: &[&str] = &[
     "card-errors",
     "nvme-errors",
     "file-system-error",
+    "identity-suspicious",
+    "worn",
+    "write-protected",
+    "below-class",
     "turned-read-only",
     "not-expanded",
     "under-voltage",

@@ -3,11 +3,10 @@
 //! Only what some finding or identity uses is decoded.
 #![allow(
     dead_code,
-    reason = "the evidence stage reads what the identity does not need"
+    reason = "all of a register is decoded and tested, used or not"
 )]
 
 use super::tree::Tree;
-use std::path::Path;
 
 /// A register of `N` bytes, most significant first, as sysfs prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,10 +213,9 @@ pub struct Registers {
     pub ssr: Option<Ssr>,
 }
 
-/// The registers of `device` (`mmcblk0`) under `root`, from sysfs: nothing is sent to the card.
+/// The registers of `device` (`mmcblk0`), from sysfs: nothing is sent to the card.
 /// `None` where it is no SD card or eMMC.
-pub fn read(root: &Path, device: &str) -> Option<Registers> {
-    let tree = Tree::new(root);
+pub fn read(tree: &Tree, device: &str) -> Option<Registers> {
     if !device.starts_with("mmcblk") {
         return None;
     }

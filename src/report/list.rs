@@ -60,6 +60,13 @@ fn link(text: &mut String, medium: &Medium, known: &Evidence) {
         }
         None => Ok(()),
     };
+    if let Some(card) = &known.card {
+        let _ = writeln!(text, "  card       {}", card.words());
+        if card.registers.emmc {
+            let wear = card.wear.unwrap_or_default().words();
+            let _ = writeln!(text, "  wear       {wear}");
+        }
+    }
     let Some(usb) = &known.usb else { return };
     let _ = writeln!(text, "  usb        {}", usb.ability());
     let mut bridge = usb.who();
