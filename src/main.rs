@@ -1,5 +1,6 @@
 //! storage-selftest: can I trust this medium, and is it as fast as it should be here?
 
+mod compat;
 mod config;
 mod error;
 mod evidence;
@@ -41,6 +42,8 @@ enum Command {
     List(List),
     Show(Show),
     CheckConfig(CheckConfig),
+    Compat(compat::Arguments),
+    Compare(compat::compare::Arguments),
     Probe(Child),
 }
 
@@ -131,6 +134,8 @@ fn command(command: Command) -> u8 {
         Command::List(list) => list.run(),
         Command::Show(show) => show.run(),
         Command::CheckConfig(check) => check.run(),
+        Command::Compat(arguments) => compat::run(&arguments),
+        Command::Compare(arguments) => compat::compare::run(&arguments),
         Command::Probe(Child {}) => match supervise::child() {
             Ok(()) => 0,
             Err(error) => failed(&error, INTERNAL),

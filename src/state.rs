@@ -2,7 +2,7 @@
 //! a damaged one is set aside and the last good copy used.
 
 use crate::error::{Error, Result};
-use crate::record::Record;
+use crate::record::{Record, When};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,36 @@ pub struct State {
     pub schema: u32,
     #[serde(default, rename = "medium")]
     pub media: BTreeMap<String, Record>,
+    /// Figures of the classic tools, oldest first.
+    #[serde(default, skip_serializing_if = "heapless::Vec::is_empty")]
+    pub compat: heapless::Vec<Kept, KEPT>,
+}
+
+/// Results of classic tools that are kept.
+const KEPT: usize = 32;
+
+/// What a classic tool found, for `compare`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    pub tool: String,
+    /// Identity of the medium, or `share:CLIENT:SERVER-PATH`.
+    pub medium: String,
+    pub name: String,
+    /// The tool's own.
+    pub unit: String,
+    pub runs: Vec<f64>,
+    pub when: When,
+}
+
+impl State {
+    /// Adds a result; the oldest one goes where there is no room.
+    pub fn keep(&mut self, kept: Kept) {
+        if self.compat.is_full() {
+            self.compat.remove(0);
+        }
+        // There is room: one was removed above where it was full.
+        let _ = self.compat.push(kept);
+    }
 }
 
 impl Default for State {
@@ -31,6 +61,7 @@ impl Default for State {
         Self {
             schema: SCHEMA,
             media: BTreeMap::new(),
+            compat: heapless::Vec::new(),
         }
     }
 }

@@ -100,33 +100,47 @@ struct Iocb {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct IoEvent {
-    /// The slot that the read was submitted with.
+    /// The slot that the operation was submitted with.
     pub slot: u64,
     object: u64,
-    /// Bytes read, or a negative errno.
+    /// Bytes read or written, or a negative errno.
     pub result: i64,
     result2: i64,
 }
 
-const IOCB_CMD_PREAD: u16 = 0; // linux/aio_abi.h
+/// What a queue does with each of its slots; the numbers are those of linux/aio_abi.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Read = 0,
+    Write = 1,
+}
 
-/// Linux AIO: a queue of reads of one size that are really in flight at the same time.
+/// Linux AIO: a queue of operations of one size that are really in flight at the same time.
 /// It exists on every kernel we meet; io_uring is switched off on many of them.
-pub struct ReadQueue<'a> {
+pub struct Queue<'a> {
     context: libc::c_ulong,
     file: &'a File,
+    direction: Direction,
     buffer: Buffer,
     control: Vec<Iocb>,
     block: usize,
     in_flight: usize,
 }
 
-impl<'a> ReadQueue<'a> {
-    /// A queue of `depth` slots for reads of `block` bytes.
+impl<'a> Queue<'a> {
+    /// A queue of `depth` slots for operations of `block` bytes; writes take their data from
+    /// `fill`, which is given all slots at once.
     /// # Errors
     /// `ENOSYS` where the kernel (or an emulator) has no AIO.
-    pub fn new(file: &'a File, depth: usize, block: usize) -> io::Result<Self> {
-        let buffer = Buffer::new(depth * block)?;
+    pub fn new(
+        file: &'a File,
+        direction: Direction,
+        depth: usize,
+        block: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> io::Result<Self> {
+        let mut buffer = Buffer::new(depth * block)?;
+        fill(&mut buffer);
         let mut context: libc::c_ulong = 0;
         // SAFETY: io_setup writes one aio_context_t to a valid pointer.
         checked(unsafe {
@@ -135,6 +149,7 @@ impl<'a> ReadQueue<'a> {
         Ok(Self {
             context,
             file,
+            direction,
             buffer,
             control: vec![Iocb::default(); depth],
             block,
@@ -142,17 +157,17 @@ impl<'a> ReadQueue<'a> {
         })
     }
 
-    /// Submits a read at `offset` bytes for each `(slot, offset)`; a slot must be idle.
-    pub fn submit(&mut self, reads: &[(usize, u64)]) -> io::Result<()> {
+    /// Submits an operation at `offset` bytes for each `(slot, offset)`; a slot must be idle.
+    pub fn submit(&mut self, operations: &[(usize, u64)]) -> io::Result<()> {
         let mut pointers = [std::ptr::null_mut::<Iocb>(); 64];
-        for (pointer, &(slot, offset)) in pointers.iter_mut().zip(reads) {
+        for (pointer, &(slot, offset)) in pointers.iter_mut().zip(operations) {
             assert!((slot + 1) * self.block <= self.buffer.len());
-            // SAFETY: within the buffer, as just checked. No reference is made: reads are in flight.
+            // SAFETY: within the buffer, as just checked. No reference is made: some are in flight.
             let buf = unsafe { self.buffer.start.as_ptr().add(slot * self.block) } as usize as u64;
             let control = &mut self.control[slot];
             *control = Iocb {
                 data: slot as u64,
-                opcode: IOCB_CMD_PREAD,
+                opcode: self.direction as u16,
                 fildes: self.file.as_raw_fd() as u32,
                 buf,
                 nbytes: self.block as u64,
@@ -162,7 +177,7 @@ impl<'a> ReadQueue<'a> {
             *pointer = control;
         }
         let mut done = 0;
-        let count = reads.len().min(pointers.len());
+        let count = operations.len().min(pointers.len());
         while done < count {
             // SAFETY: every pointer names an Iocb in `control`, whose buffer lies in `buffer`; both
             // live until Drop has waited for what is in flight.
@@ -180,7 +195,7 @@ impl<'a> ReadQueue<'a> {
         Ok(())
     }
 
-    /// Waits for at least one read and returns how many of `events` are filled.
+    /// Waits for at least one operation and returns how many of `events` are filled.
     pub fn wait(&mut self, events: &mut [IoEvent]) -> io::Result<usize> {
         // SAFETY: the kernel writes at most `events.len()` events.
         let got = checked(unsafe {
@@ -202,7 +217,7 @@ impl<'a> ReadQueue<'a> {
     }
 }
 
-impl Drop for ReadQueue<'_> {
+impl Drop for Queue<'_> {
     fn drop(&mut self) {
         // SAFETY: io_destroy waits for everything in flight, so no buffer is freed under the kernel.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
@@ -360,4 +375,20 @@ pub fn videocore(command: &str) -> io::Result<String> {
     let text = message[HEAD..].iter().flat_map(|word| word.to_le_bytes());
     let text: Vec<u8> = text.take_while(|&byte| byte != 0).collect();
     Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+nix::ioctl_none!(blkflsbuf, 0x12, 97);
+
+/// BLKFLSBUF of linux/fs.h: writes out and drops the page cache of a block device.
+pub fn flush_buffers(file: &File) -> io::Result<()> {
+    // SAFETY: no argument.
+    unsafe { blkflsbuf(file.as_raw_fd()) }.map_err(io::Error::from)?;
+    Ok(())
+}
+
+/// Keeps `buffer` in memory as long as it lives: mlock(2).
+pub fn lock_memory(buffer: &Buffer) -> io::Result<()> {
+    // SAFETY: the range is the buffer's own; locking changes no content.
+    checked(unsafe { libc::mlock(buffer.start.as_ptr().cast(), buffer.len) }.into())?;
+    Ok(())
 }

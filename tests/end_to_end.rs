@@ -739,3 +739,86 @@ fn a_boot_run_needs_at_most_8_mib_of_memory() {
     assert!(peaks.len() >= 2, "the run and its child: {peaks:?}");
     assert!(peaks.values().sum::<u64>() <= 8 << 10, "KiB: {peaks:?}");
 }
+
+/// A classic tool on `disk`, without a question.
+fn compat(disk: &Disk, arguments: &[&str]) -> Ran {
+    let (state, mount) = (disk.directory.path("state"), disk.mount());
+    let place = match arguments[0] {
+        "hdparm" => ["--device", &disk.device],
+        _ => ["--dir", &mount],
+    };
+    let all = [
+        &["compat"],
+        arguments,
+        &place,
+        &["--yes", "--state-dir", &state],
+    ]
+    .concat();
+    run(&all)
+}
+
+#[test]
+fn the_classic_tools_give_their_figures_and_leave_nothing() {
+    let disk = or_skip!(Disk::ext4("compat", 1024));
+    compat(&disk, &["dd", "--size", "64MiB"]).says(0, "67108864 bytes (67 MB, 64 MiB) copied");
+    compat(&disk, &["listing"]).says(0, "2000 files");
+    compat(&disk, &["agnostics", "--shape", "2020"]).says(0, "Random write speed");
+    compat(&disk, &["hdparm"]).says(0, "Timing buffered disk reads:");
+    assert_eq!(disk.listing(), ["lost+found"]);
+    // The quick sysbench keeps its set, and says where.
+    let quick = compat(&disk, &["sysbench", "--quick"]);
+    quick.says(
+        0,
+        "Read 4.6875Mb  Written 3.125Mb  Total transferred 7.8125Mb",
+    );
+    assert!(quick.out.contains("remove"), "{}", quick.out);
+    let state = disk.directory.path("state");
+    let identity = disk.identity();
+    run(&[
+        "compare",
+        &identity,
+        "article:admantium_wd_usb3_hdparm_t",
+        "--state-dir",
+        &state,
+    ])
+    .says(0, "hdparm -t");
+}
+
+#[test]
+fn a_classic_tool_that_is_stopped_leaves_nothing() {
+    let disk = or_skip!(Disk::ext4("compat-stop", 1024));
+    let (state, mount) = (disk.directory.path("state"), disk.mount());
+    for tool in [
+        &["dd", "--size", "512MiB"][..],
+        &["listing"],
+        &["agnostics", "--shape", "2020"],
+    ] {
+        let mut command = program(&["compat"]);
+        command
+            .args(tool)
+            .args(["--dir", &mount, "--repeat", "100", "--state-dir", &state]);
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let work = format!("{mount}/.storage-selftest.compat");
+        while !Path::new(&work).exists() {}
+        sleep(Duration::from_millis(300));
+        let _ = Command::new("kill")
+            .args(["-TERM", &child.id().to_string()])
+            .status();
+        assert_eq!(child.wait().unwrap().code(), Some(3), "{tool:?}");
+        assert_eq!(disk.listing(), ["lost+found"], "{tool:?}");
+    }
+}
+
+#[test]
+fn a_classic_tool_refuses_what_would_do_harm() {
+    let disk = or_skip!(Disk::ext4("compat-refuse", 512));
+    compat(&disk, &["dd", "--size", "400MiB"]).says(70, "have to stay free");
+    compat(&disk, &["dd", "--quick"]).says(64, "--quick is not for dd");
+    compat(&disk, &["dd", "--size", "1MB"]).says(64, "wants a size");
+    assert_eq!(disk.listing(), ["lost+found"]);
+    run(&["compat", "dd", "--dir", "/dev/shm", "--yes"]).says(3, "RAM");
+}

@@ -145,6 +145,27 @@ pub fn find_only(root: &Path, asked: &[String]) -> Result<Found> {
     Ok(found)
 }
 
+/// What a path lies on.
+#[derive(Clone, Debug)]
+pub struct MountPoint {
+    pub fs_type: String,
+    pub source: String,
+    /// The file system is another machine's.
+    pub network: bool,
+}
+
+/// The mount that `path`, which has no links, lies on.
+/// # Errors
+/// Where mountinfo cannot be read.
+pub fn mount_of(path: &Path) -> Result<Option<MountPoint>> {
+    let mounts = mountinfo::Mounts::read(&tree::Tree::new(Path::new("/")))?;
+    Ok(mounts.owner(path).map(|entry| MountPoint {
+        fs_type: entry.fs_type.clone(),
+        source: entry.source.clone(),
+        network: resolve::is_network(&entry.fs_type),
+    }))
+}
+
 /// The disks found so far.
 struct Search {
     machine: Machine,

@@ -349,7 +349,8 @@ impl Machine {
     }
 }
 
-fn is_network(fs_type: &str) -> bool {
+/// A file system that another machine, or a program on this one, answers for.
+pub fn is_network(fs_type: &str) -> bool {
     let known = [
         "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "afs", "fuse",
     ];

@@ -5,7 +5,7 @@ use super::job::Context;
 use super::pattern::Random;
 use super::sequential_read::bad_read;
 use super::{Measurement, Probe, Stop};
-use crate::sys::{Buffer, IoEvent, ReadQueue};
+use crate::sys::{Buffer, Direction, IoEvent, Queue};
 use std::time::{Duration, Instant};
 
 /// Operations in flight of the queued probe, as CrystalDiskMark, fio's users and Raspberry Pi's
@@ -60,7 +60,7 @@ pub fn run_queued(context: &mut Context) -> Result<Measurement, Stop> {
     let fits = seconds / context.random_read_median.as_secs_f64().max(1e-9);
     let depth = (fits as usize).clamp(1, DEPTH);
     let block = context.job.block() as usize;
-    let mut queue = ReadQueue::new(&context.disk, depth, block)
+    let mut queue = Queue::new(&context.disk, Direction::Read, depth, block, |_| {})
         .map_err(|e| context.stop(probe, &e, "Linux AIO"))?;
     let mut offsets = Offsets {
         random: Random::new(context.job.seed ^ 1),
@@ -98,7 +98,7 @@ impl Offsets {
 
 /// Keeps `depth` reads in flight until a pause is due or the time is up, then lets them end.
 fn burst(
-    queue: &mut ReadQueue,
+    queue: &mut Queue,
     depth: usize,
     offsets: &mut Offsets,
     until: Instant,

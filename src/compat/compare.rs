@@ -1,0 +1,223 @@
+//! Two results side by side, with ratios: of media in the state file, or of the articles.
+
+use crate::error::printable;
+use crate::judge::short;
+use crate::state::{Directory, State};
+use crate::{USAGE, say};
+use argh::FromArgs;
+use std::path::PathBuf;
+
+/// two results side by side: a medium's identity or device, with @DATE an earlier one, or article:NAME
+#[derive(FromArgs)]
+#[argh(subcommand, name = "compare")]
+pub struct Arguments {
+    /// the two
+    #[argh(positional)]
+    results: Vec<String>,
+    /// name the articles' results
+    #[argh(switch)]
+    articles: bool,
+    /// directory of the state file
+    #[argh(option, default = "crate::run::STATE.into()")]
+    state_dir: PathBuf,
+}
+
+/// What one tool or probe says of one thing.
+#[derive(Clone, Debug, PartialEq)]
+struct Value {
+    tool: String,
+    figure: f64,
+    unit: String,
+}
+
+/// Runs the command; returns the exit status.
+pub fn run(arguments: &Arguments) -> u8 {
+    if arguments.articles {
+        article_names().iter().for_each(|line| say(line));
+        return 0;
+    }
+    let [a, b] = &arguments.results[..] else {
+        log::error!("compare wants two results, or --articles");
+        return USAGE;
+    };
+    let state = Directory::new(&arguments.state_dir).read(false);
+    let side = |name: &String| {
+        values(name, &state).inspect_err(|error| log::error!("{}: {error}", printable(name)))
+    };
+    match (side(a), side(b)) {
+        (Ok(left), Ok(right)) => {
+            say(&table(a, b, &left, &right));
+            0
+        }
+        _ => USAGE,
+    }
+}
+
+const ARTICLES: &str = include_str!("../../tests/cases/article-figures.toml");
+
+/// The articles' experiments. The file is part of the program and tests read it whole, so that an
+/// empty table stands for one that cannot be parsed.
+fn experiments() -> toml::Table {
+    let figures: toml::Table = ARTICLES.parse().unwrap_or_default();
+    match figures.get("experiment") {
+        Some(toml::Value::Table(experiments)) => experiments.clone(),
+        _ => toml::Table::new(),
+    }
+}
+
+fn text<'a>(experiment: &'a toml::Value, key: &str) -> &'a str {
+    experiment.get(key).and_then(|v| v.as_str()).unwrap_or("")
+}
+
+fn article_names() -> Vec<String> {
+    let line = |(name, e): (&String, &toml::Value)| {
+        format!(
+            "article:{name:<34} {}, {}\n",
+            text(e, "tool"),
+            text(e, "medium")
+        )
+    };
+    experiments().iter().map(line).collect()
+}
+
+fn values(name: &str, state: &State) -> Result<Vec<Value>, String> {
+    if let Some(article) = name.strip_prefix("article:") {
+        let experiments = experiments();
+        let experiment = experiments
+            .get(article)
+            .ok_or("no such article's result; see --articles")?;
+        return of_article(experiment).ok_or_else(|| "that article gives no figure".into());
+    }
+    let (medium, date) = name.split_once('@').unwrap_or((name, ""));
+    let device = medium.trim_start_matches("/dev/");
+    let identities: Vec<&String> = state
+        .media
+        .iter()
+        .filter(|(identity, record)| *identity == medium || record.device == device)
+        .map(|(identity, _)| identity)
+        .collect();
+    let is_it = |identity: &str, name: &str| {
+        identity == medium || name == medium || identities.iter().any(|known| *known == identity)
+    };
+    let mut values: Vec<Value> = Vec::new();
+    // The latest of each tool, or the latest of that date.
+    let kept = state.compat.iter().rev();
+    for kept in kept.filter(|k| is_it(&k.medium, &k.name) && k.when.time.starts_with(date)) {
+        if !values.iter().any(|value| value.tool == kept.tool) {
+            values.push(Value {
+                tool: kept.tool.clone(),
+                figure: super::statistics::median(&kept.runs),
+                unit: kept.unit.clone(),
+            });
+        }
+    }
+    let records = state
+        .media
+        .iter()
+        .filter(|(identity, record)| is_it(identity, &record.name));
+    for (_, record) in records {
+        let runs = record.runs.iter().rev();
+        let dated = runs.filter(|r| r.when.time.starts_with(date) && !r.figures.is_empty());
+        for (probe, &figure) in dated.take(1).flat_map(|run| &run.figures) {
+            values.push(Value {
+                tool: probe.words().into(),
+                figure,
+                unit: probe.unit().into(),
+            });
+        }
+    }
+    match values.is_empty() {
+        true => Err("no result of it is known".into()),
+        false => Ok(values),
+    }
+}
+
+fn of_article(experiment: &toml::Value) -> Option<Vec<Value>> {
+    let number = |v: &toml::Value| v.as_float().or(v.as_integer().map(|n| n as f64));
+    let runs: Vec<f64> = experiment
+        .get("runs")?
+        .as_array()?
+        .iter()
+        .filter_map(number)
+        .collect();
+    if runs.is_empty() {
+        return None;
+    }
+    let tool = text(experiment, "tool");
+    let tool = if tool.starts_with("dd") { "dd" } else { tool };
+    Some(vec![Value {
+        tool: tool.into(),
+        figure: super::statistics::median(&runs),
+        unit: text(experiment, "unit").into(),
+    }])
+}
+
+/// In the unit of `like`, where both are rates.
+fn in_unit_of(value: &Value, like: &str) -> Option<f64> {
+    let bytes = |unit: &str| match unit {
+        "MB/s" => Some(1e6),
+        "MiB/s" => Some(f64::from(1 << 20)),
+        "KiB/s" => Some(1024.0),
+        _ => None,
+    };
+    match value.unit == like {
+        true => Some(value.figure),
+        false => Some(value.figure * bytes(&value.unit)? / bytes(like)?),
+    }
+}
+
+fn table(a: &str, b: &str, left: &[Value], right: &[Value]) -> String {
+    let mut text = format!("  {:<22}{:>18}{:>18}{:>12}\n", "", "A", "B", "A / B");
+    let mut rows = 0;
+    for value in left {
+        let other = right.iter().find(|other| other.tool == value.tool);
+        let Some(other) = other.and_then(|other| in_unit_of(other, &value.unit)) else {
+            continue;
+        };
+        let cell = |figure: f64| format!("{} {}", short(figure), value.unit);
+        text += &format!(
+            "  {:<22}{:>18}{:>18}{:>12.3}\n",
+            value.tool,
+            cell(value.figure),
+            cell(other),
+            value.figure / other
+        );
+        rows += 1;
+    }
+    if rows == 0 {
+        text += "  no tool measured both\n";
+    }
+    format!("A: {}\nB: {}\n{text}", printable(a), printable(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The third article's table (article-figures.toml): the A1 card against the EVO Plus, 44
+    // times (measurement.md 2.4), in different units.
+    #[test]
+    fn the_cards_of_the_third_article_side_by_side() {
+        let state = State::default();
+        let (a, b) = (
+            "article:pi3bp_sandisk_ultra_a1",
+            "article:pi3bp_samsung_evo_plus_1",
+        );
+        let sides = [a, b].map(|name| values(name, &state).unwrap());
+        let text = table(a, b, &sides[0], &sides[1]);
+        assert!(text.contains("sysbench 0.4.12"), "{text}");
+        let ratio: f64 = text.split_whitespace().last().unwrap().parse().unwrap();
+        assert!((ratio - 9.5 * 1024.0 / 222.0).abs() < 0.001, "{text}");
+    }
+
+    #[test]
+    fn every_article_with_a_figure_can_be_compared() {
+        let with_runs = experiments()
+            .iter()
+            .filter(|(_, e)| of_article(e).is_some())
+            .count();
+        assert_eq!((experiments().len(), with_runs), (28, 26));
+        assert!(values("article:none", &State::default()).is_err());
+        assert!(values("cid:00", &State::default()).is_err());
+    }
+}
