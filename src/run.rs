@@ -196,7 +196,10 @@ impl Work<'_> {
             .unwrap_or_else(|error| supervise::not_started(&job, &error)),
         };
         let seconds = start.elapsed().as_secs_f64();
-        let evidence = evidence::collect_after(Path::new("/"), medium, &known_before);
+        let evidence = match self.interrupted.load(Ordering::Relaxed) {
+            true => known_before, // whoever sent the signal waits
+            false => evidence::collect_after(Path::new("/"), medium, &known_before),
+        };
         let findings = self.judge(medium, profile, &outcome, &evidence);
         let verdict = judge::verdict(&findings);
         self.remember(medium, profile, &outcome, &evidence, &findings, seconds)?;
