@@ -1,5 +1,6 @@
 //! storage-selftest: can I trust this medium, and is it as fast as it should be here?
 
+mod archive;
 mod compat;
 mod config;
 mod error;
@@ -14,6 +15,7 @@ mod run;
 mod state;
 mod supervise;
 mod sys;
+mod tar;
 
 use argh::FromArgs;
 use config::Config;
@@ -41,6 +43,7 @@ enum Command {
     Run(run::Arguments),
     List(List),
     Show(Show),
+    Record(archive::Arguments),
     CheckConfig(CheckConfig),
     Compat(compat::Arguments),
     Compare(compat::compare::Arguments),
@@ -133,6 +136,7 @@ fn command(command: Command) -> u8 {
         Command::Run(arguments) => run::run(&arguments),
         Command::List(list) => list.run(),
         Command::Show(show) => show.run(),
+        Command::Record(arguments) => archive::run(&arguments),
         Command::CheckConfig(check) => check.run(),
         Command::Compat(arguments) => compat::run(&arguments),
         Command::Compare(arguments) => compat::compare::run(&arguments),

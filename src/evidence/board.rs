@@ -96,7 +96,7 @@ fn under_voltage(tree: &Tree) -> Option<bool> {
 }
 
 /// `throttled=0x50005`, from the firmware of a Raspberry Pi.
-fn throttled(tree: &Tree) -> Option<u32> {
+pub fn throttled(tree: &Tree) -> Option<u32> {
     let text = match tree.is_machine() {
         true => crate::sys::videocore("get_throttled").ok()?,
         false => tree.text(format!("{RECORDED}/throttled"))?,

@@ -6,11 +6,12 @@ use crate::error::printable;
 use crate::judge::{Finding, Verdict};
 use crate::medium::mmc;
 use crate::medium::tree::{Tree, name_of};
+use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
-const KMSG: &str = "/dev/kmsg";
+pub const KMSG: &str = "/dev/kmsg";
 /// A record is at most this long; a smaller buffer gets EINVAL.
 const RECORD: usize = 8192;
 /// Records read at most: a ring buffer of 1 MiB holds fewer.
@@ -272,6 +273,49 @@ fn records(tree: &Tree, mut each: impl FnMut(&str)) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Words of the drivers that storage hangs on; what else the kernel says is nobody's business.
+const STORAGE: &[&str] = &[
+    "mmc",
+    "[sd",
+    "usb ",
+    "uas",
+    "usb-storage",
+    "scsi",
+    "nvme",
+    "EXT4",
+    "JBD2",
+    "BTRFS",
+    "F2FS",
+    "XFS",
+    "FAT-fs",
+    "ntfs3",
+    "I/O error",
+    "oltage",
+    "xhci",
+    "over-current",
+];
+
+/// The records that concern storage, as lines of a recorded tree, the latest `limit` bytes of them,
+/// without those that name serial numbers.
+/// # Errors
+/// Where the log cannot be read.
+pub fn storage_records(tree: &Tree, limit: usize) -> io::Result<String> {
+    let mut lines = VecDeque::new();
+    let mut length = 0;
+    records(tree, |text| {
+        let own = STORAGE.iter().any(|word| text.contains(word)) && !text.contains("erial");
+        if own {
+            let line = format!("6,0,0,-;{}\n", printable(text));
+            length += line.len();
+            lines.push_back(line);
+        }
+        while length > limit {
+            length -= lines.pop_front().map_or(length, |line: String| line.len());
+        }
+    })?;
+    Ok(lines.into_iter().collect())
 }
 
 /// The message of `priority,sequence,usec,flags;message`, where the kernel itself spoke: facility 0.

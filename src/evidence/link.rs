@@ -6,7 +6,7 @@ use crate::judge::{Finding, Verdict};
 use crate::medium::Transport;
 use crate::medium::tree::{Tree, name_of};
 use crate::medium::usb;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The USB side of a disk.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -157,19 +157,30 @@ fn super_speed(tree: &Tree, dir: &Path, mbit_s: f64) -> Option<bool> {
     if version(tree, dir)? < 0x0201 {
         return Some(false);
     }
-    let bos = match tree.bytes(dir.join("bos_descriptors")) {
-        Ok(bos) => bos,
-        // Kernels before 6.9 do not show it: the device itself is asked.
+    bos_super_speed(&bos(tree, dir)?)
+}
+
+/// From sysfs, or, since kernels before 6.9 do not show it, from the device itself.
+fn bos(tree: &Tree, dir: &Path) -> Option<Vec<u8>> {
+    match tree.bytes(dir.join("bos_descriptors")) {
+        Ok(bos) => Some(bos),
         Err(_) if tree.is_machine() => {
-            let (bus, number) = (
-                tree.number(dir.join("busnum"))?,
-                tree.number(dir.join("devnum"))?,
-            );
-            crate::sys::usb_bos(bus, number).ok()?
+            let bus = tree.number(dir.join("busnum"))?;
+            let device = tree.number(dir.join("devnum"))?;
+            crate::sys::usb_bos(bus, device).ok()
         }
-        Err(_) => return None,
-    };
-    bos_super_speed(&bos)
+        Err(_) => None,
+    }
+}
+
+/// The descriptor of a disk's USB device, and its place in sysfs; `None` where it says no more
+/// than bcdUSB does.
+pub fn bos_of(tree: &Tree, disk: &str) -> Option<(PathBuf, Vec<u8>)> {
+    let disk = tree.real(format!("/sys/block/{disk}")).ok()?;
+    let device = usb::above(tree, &disk)?;
+    let asked = device.mbit_s < 5000.0 && version(tree, &device.dir)? >= 0x0201;
+    let bos = bos(tree, &device.dir).filter(|_| asked)?;
+    Some((device.dir.join("bos_descriptors"), bos))
 }
 
 /// Whether a BOS descriptor holds the SuperSpeed capability (type 3) with 5 Gbit/s among its
