@@ -86,6 +86,8 @@ pub const KINDS: &[Kind] = kinds![
     "worn" "5236d5a734754ce25d41591adf368689", "the eMMC has used up its life or its reserve, by its own count", "save your data and plan to replace it";
     "write-protected" "adcecedff916e4a8e29e74fe0f4c510d", "the card declares itself write-protected, as some do at the end of their life", "save your data now and replace the card";
     "below-class" "49b7a8fdacb65b9fcb159ea36e6fcf15", "the card does not reach half of what its speed class promises", "have it replaced, or use it for less; a copied label is one reason";
+    "smart-errors" "b5f2c7ffd1626e0d71c6f767681bb862", "the disk counts errors that good disks do not have, by SMART", "save your data; replace the disk if the numbers rise";
+    "smart-critical" "8d268dcaad188e6066950b542a4e4c04", "the disk itself warns that it is about to fail, by SMART", "save your data now and replace the disk";
     "cached" "f673db27fab5493a8360ec42af15c884", "a figure came from memory, not from the medium", "run again when the machine has little to do; report it if it stays";
     "read-back-incomplete" "b27c6368e8384242b686ad996cbdb7e6", "not all that was written could be read back in time", "run with --profile full";
     "not-mounted" "4c731b07cc9547f7bfc53affddb24d76", "no file system of the medium is mounted, so nothing was written", "mount it and run again";

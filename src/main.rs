@@ -50,7 +50,7 @@ enum Command {
     Probe(Child),
 }
 
-/// list the media that would be tested; no I/O on them
+/// list the media that would be tested and what is known of each; nothing is read or written on them
 #[derive(FromArgs)]
 #[argh(subcommand, name = "list")]
 struct List {
@@ -172,7 +172,7 @@ impl List {
         match medium::find(&self.root, &config.media, config.select.usb_disks) {
             Ok(found) => {
                 say(&report::list::list(&found, |medium| {
-                    evidence::collect(&self.root, medium)
+                    evidence::collect_and_ask(&self.root, medium)
                 }));
                 0
             }

@@ -81,6 +81,9 @@ pub struct Record {
     /// Latencies of the last run: pairs of µs and operations.
     #[serde(default)]
     pub latency: BTreeMap<Probe, Vec<(f64, u32)>>,
+    /// What the disk counted about itself in the last run that asked it.
+    #[serde(default)]
+    pub health: BTreeMap<String, u64>,
     /// The last runs, oldest first.
     #[serde(default, rename = "run")]
     pub runs: heapless::Vec<Run, RUNS>,

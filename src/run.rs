@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Profile};
 use crate::error::{Error, Result, printable, printable_path};
-use crate::evidence::{self, Evidence};
+use crate::evidence::{self, Evidence, smart::Smart};
 use crate::first_boot;
 use crate::judge::{self, Finding, Subject, Verdict};
 use crate::medium::{self, Found, Medium, Transport};
@@ -196,10 +196,18 @@ impl Work<'_> {
             .unwrap_or_else(|error| supervise::not_started(&job, &error)),
         };
         let seconds = start.elapsed().as_secs_f64();
-        let evidence = match self.interrupted.load(Ordering::Relaxed) {
+        let mut evidence = match self.interrupted.load(Ordering::Relaxed) {
             true => known_before, // whoever sent the signal waits
             false => evidence::collect_after(Path::new("/"), medium, &known_before),
         };
+        evidence.smart = outcome.health.clone().map(|values| {
+            let record = self.state.media.get(&medium.identity);
+            let before = record.map(|record| record.health.clone());
+            Smart {
+                values,
+                before: before.unwrap_or_default(),
+            }
+        });
         let findings = self.judge(medium, profile, &outcome, &evidence);
         let verdict = judge::verdict(&findings);
         self.remember(medium, profile, &outcome, &evidence, &findings, seconds)?;
@@ -250,6 +258,7 @@ impl Work<'_> {
             read_only: medium.read_only,
             mounts: medium.mounts.clone(),
             asked: self.arguments.medium.iter().map(PathBuf::from).collect(),
+            health: evidence::way_to_ask(Path::new("/"), medium),
             state_directory: absolute(&self.arguments.state_dir),
             spin_up: if spins { SPIN_UP } else { 0.0 },
             only_clean: false,
@@ -357,6 +366,9 @@ impl Work<'_> {
         let record = self.record(medium);
         record.unfinished = run.unfinished.clone();
         let latency = |m: &crate::probe::Measurement| (m.probe, m.histogram.clone());
+        if let Some(health) = &outcome.health {
+            record.health = health.clone();
+        }
         record.latency = outcome.results.measured.iter().map(latency).collect();
         record.add(run);
         self.write_state()

@@ -29,6 +29,8 @@ pub struct Outcome {
     pub written: u64,
     /// Milliseconds of the very first read.
     pub first_operation_ms: Option<f64>,
+    /// What the disk counts about itself.
+    pub health: Option<crate::evidence::smart::Values>,
     /// Why it did not come to its end.
     pub unfinished: Option<(Reason, String)>,
 }
@@ -207,6 +209,7 @@ impl Outcome {
             Message::Fault(fault) => self.results.faults.push(fault),
             Message::Wrote(bytes) => self.written = bytes,
             Message::FirstOperation(milliseconds) => self.first_operation_ms = Some(milliseconds),
+            Message::Health(values) => self.health = Some(values),
             Message::Done {} => return true,
         }
         false

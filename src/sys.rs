@@ -392,3 +392,118 @@ pub fn lock_memory(buffer: &Buffer) -> io::Result<()> {
     checked(unsafe { libc::mlock(buffer.start.as_ptr().cast(), buffer.len) }.into())?;
     Ok(())
 }
+
+/// `struct nvme_passthru_cmd` of linux/nvme_ioctl.h.
+#[repr(C)]
+#[derive(Default)]
+pub struct NvmeCommand {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    namespace: u32,
+    cdw2: u32,
+    cdw3: u32,
+    metadata: u64,
+    address: u64,
+    metadata_length: u32,
+    data_length: u32,
+    cdw10: u32,
+    rest: [u32; 5],
+    timeout_ms: u32,
+    result: u32,
+}
+
+nix::ioctl_readwrite!(nvme_admin, b'N', 0x41, NvmeCommand);
+const _: () = assert!(size_of::<NvmeCommand>() == 72);
+
+/// An NVMe disk's SMART / Health Information: Get Log Page 02h, which every controller must have.
+/// # Errors
+/// Those of the ioctl; a status of the controller as `EIO`.
+pub fn nvme_health_log(disk: &File, log: &mut [u8; 512]) -> io::Result<()> {
+    const GET_LOG_PAGE: u8 = 2;
+    let mut command = NvmeCommand {
+        opcode: GET_LOG_PAGE,
+        namespace: u32::MAX,
+        address: log.as_mut_ptr() as usize as u64,
+        data_length: log.len() as u32,
+        cdw10: 0x007f_0002, // 128 words, log 02h
+        timeout_ms: 2000,
+        ..NvmeCommand::default()
+    };
+    // SAFETY: the kernel writes `data_length` bytes to `address`, which lives until the call returns.
+    match unsafe { nvme_admin(disk.as_raw_fd(), &mut command) }.map_err(io::Error::from)? {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::EIO)),
+    }
+}
+
+/// `struct sg_io_hdr` of scsi/sg.h.
+#[repr(C)]
+struct ScsiRequest {
+    interface: libc::c_int,
+    direction: libc::c_int,
+    command_length: u8,
+    sense_length: u8,
+    iovec_count: u16,
+    data_length: u32,
+    data: *mut u8,
+    command: *const u8,
+    sense: *mut u8,
+    timeout_ms: u32,
+    flags: u32,
+    pack_id: libc::c_int,
+    user: *mut u8,
+    status: u8,
+    masked_status: u8,
+    message_status: u8,
+    sense_written: u8,
+    host_status: u16,
+    driver_status: u16,
+    residual: libc::c_int,
+    duration: u32,
+    info: u32,
+}
+
+/// Sends one SCSI command that reads `data`, or nothing where that is empty; the sense data is returned.
+/// # Errors
+/// Those of the ioctl; `EIO` where the host or the disk refused a command that has data.
+pub fn scsi_command(disk: &File, command: &[u8; 16], data: &mut [u8]) -> io::Result<Vec<u8>> {
+    const SG_IO: libc::c_ulong = 0x2285;
+    const NO_DATA: libc::c_int = -1;
+    const FROM_DISK: libc::c_int = -3;
+    let mut sense = vec![0; 64];
+    let mut request = ScsiRequest {
+        interface: libc::c_int::from(b'S'),
+        direction: if data.is_empty() { NO_DATA } else { FROM_DISK },
+        command_length: command.len() as u8,
+        sense_length: sense.len() as u8,
+        iovec_count: 0,
+        data_length: data.len() as u32,
+        data: data.as_mut_ptr(),
+        command: command.as_ptr(),
+        sense: sense.as_mut_ptr(),
+        timeout_ms: 2000,
+        flags: 0,
+        pack_id: 0,
+        user: std::ptr::null_mut(),
+        status: 0,
+        masked_status: 0,
+        message_status: 0,
+        sense_written: 0,
+        host_status: 0,
+        driver_status: 0,
+        residual: 0,
+        duration: 0,
+        info: 0,
+    };
+    // SAFETY: the kernel writes at most `data_length` and `sense_length` bytes, all of it before the
+    // call returns, and reads `command_length` bytes. The type of the request's number differs
+    // between C libraries.
+    checked(unsafe { libc::ioctl(disk.as_raw_fd(), SG_IO as _, &mut request) }.into())?;
+    let refused = request.host_status != 0 || (request.status != 0 && !data.is_empty());
+    if refused {
+        return Err(io::Error::from_raw_os_error(libc::EIO));
+    }
+    sense.truncate(usize::from(request.sense_written));
+    Ok(sense)
+}

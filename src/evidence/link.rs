@@ -44,7 +44,6 @@ struct Bridge {
     /// drivers/usb/storage/unusual_uas.h in the kernel.
     uas_trouble: bool,
     /// smartmontools' drivedb.h lists it as passing ATA commands (`sat`).
-    #[allow(dead_code, reason = "SMART is not read yet")]
     sat: bool,
 }
 
@@ -92,6 +91,23 @@ const BRIDGES: &[Bridge] = &[
     bridge(0x2109, 0x0715, "VIA VL715", true, false),
     bridge(0x7825, 0xa2a4, "Other World Computing", true, false),
 ];
+
+fn known(vendor: u16, product: u16) -> Option<&'static Bridge> {
+    let own = |b: &&Bridge| (b.vendor, b.product) == (vendor, product);
+    BRIDGES.iter().find(own)
+}
+
+/// Whether the bridge of a disk is known to hand ATA commands on.
+pub fn passes_ata(tree: &Tree, disk: &Path) -> bool {
+    let bridge = || {
+        let device = usb::above(tree, disk).filter(|device| !device.driver.is_empty())?;
+        known(
+            id(tree, &device.dir, "idVendor")?,
+            id(tree, &device.dir, "idProduct")?,
+        )
+    };
+    bridge().is_some_and(|bridge| bridge.sat)
+}
 
 /// The evidence of a disk on USB; `None` for any other.
 pub fn usb(source: &Source) -> Option<Usb> {
@@ -233,8 +249,7 @@ fn usb2_hub(tree: &Tree, dir: &Path) -> Option<String> {
 
 impl Usb {
     fn bridge(&self) -> Option<&'static Bridge> {
-        let own = |b: &&Bridge| (b.vendor, b.product) == (self.vendor, self.product);
-        BRIDGES.iter().find(own)
+        known(self.vendor, self.product)
     }
 
     /// Whether UAS is switched off for this bridge by distributions.

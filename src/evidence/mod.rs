@@ -9,6 +9,7 @@ pub mod card;
 pub mod file_system;
 pub mod kernel_log;
 pub mod link;
+pub mod smart;
 
 use crate::judge::Finding;
 use crate::medium::tree::Tree;
@@ -30,6 +31,8 @@ pub struct Evidence {
     pub usb: Option<link::Usb>,
     pub scsi: Option<link::ScsiCounters>,
     pub log: kernel_log::Log,
+    /// What the disk counts about itself, where it was asked: see [`smart::way`].
+    pub smart: Option<smart::Smart>,
 }
 
 /// What the collectors of one medium read from.
@@ -84,7 +87,29 @@ fn counters(source: &Source) -> Evidence {
     }
 }
 
-fn with_source(root: &Path, medium: &Medium, read: impl Fn(&Source) -> Evidence) -> Evidence {
+/// How the disk may be asked for what it counts about itself.
+pub fn way_to_ask(root: &Path, medium: &Medium) -> Option<smart::Way> {
+    with_source(root, medium, smart::way)
+}
+
+/// For `list`: the same as [`collect`], and on the machine itself the disk is asked, too.
+pub fn collect_and_ask(root: &Path, medium: &Medium) -> Evidence {
+    let ask = || {
+        let way = way_to_ask(root, medium)?;
+        let device = Path::new("/dev").join(&medium.device);
+        smart::read(&std::fs::File::open(device).ok()?, way).ok()
+    };
+    let values = if root == Path::new("/") { ask() } else { None };
+    Evidence {
+        smart: values.map(|values| smart::Smart {
+            values,
+            ..Default::default()
+        }),
+        ..collect(root, medium)
+    }
+}
+
+fn with_source<T>(root: &Path, medium: &Medium, read: impl Fn(&Source) -> T) -> T {
     let tree = Tree::new(root);
     let link = Path::new("/sys/block").join(&medium.device);
     read(&Source {
@@ -114,6 +139,9 @@ pub fn judge(
     }
     findings.extend(evidence.log.findings());
     evidence.board.judge(&evidence.log, findings);
+    if let Some(smart) = &evidence.smart {
+        smart.judge(findings);
+    }
     for file_system in &evidence.file_systems {
         file_system.judge(&evidence.log, findings);
     }
@@ -132,6 +160,8 @@ pub const CODES: &[&str] = &[
     "card-errors",
     "nvme-errors",
     "file-system-error",
+    "smart-errors",
+    "smart-critical",
     "identity-suspicious",
     "worn",
     "write-protected",

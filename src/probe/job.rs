@@ -36,6 +36,8 @@ pub struct Job {
     /// Paths that were asked for.
     pub asked: Vec<PathBuf>,
     pub state_directory: PathBuf,
+    /// How the disk may be asked for what it counts about itself, where that is known.
+    pub health: Option<crate::evidence::smart::Way>,
     /// Seconds that the very first read may take beyond the plan: a disk has to spin up.
     pub spin_up: f64,
     /// Just remove what a killed run left.
@@ -206,6 +208,7 @@ pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
             Ok(disk) => {
                 let mut context = Context::new(job, disk, true, tell);
                 read_probes(&mut context);
+                ask_for_health(&mut context);
                 if context.job.plan.file > 0 {
                     write_probes(&mut context, place);
                 }
@@ -297,6 +300,16 @@ fn read_probes(context: &mut Context) {
     context.run(Probe::SequentialRead, sequential_read::run);
     context.run(Probe::RandomRead, random_read::run);
     context.run(Probe::RandomReadQueued, random_read::run_queued);
+}
+
+/// The disk is awake: it was just read. One that does not answer is not asked again.
+fn ask_for_health(context: &mut Context) {
+    let Some(way) = context.job.health else {
+        return;
+    };
+    if let Ok(values) = crate::evidence::smart::read(&context.disk, way) {
+        (context.tell)(Message::Health(values));
+    }
 }
 
 fn write_probes(context: &mut Context, place: std::result::Result<Place, Refused>) {

@@ -201,6 +201,8 @@ pub enum Message {
     Wrote(u64),
     /// The first operation of all, which bears a spin-up: milliseconds.
     FirstOperation(f64),
+    /// What the disk counts about itself.
+    Health(crate::evidence::smart::Values),
     /// Every probe had its turn.
     Done {},
 }

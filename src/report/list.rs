@@ -10,6 +10,7 @@ use std::fmt::Write;
 /// A block for each medium with what is known of it, and a line for each place that is none.
 pub fn list(found: &Found, evidence: impl Fn(&Medium) -> Evidence) -> String {
     let mut text = String::new();
+    let mut board = None;
     for medium in &found.media {
         let known = evidence(medium);
         let (size, role) = (gigabytes(medium.bytes), role(medium.role));
@@ -35,10 +36,18 @@ pub fn list(found: &Found, evidence: impl Fn(&Medium) -> Evidence) -> String {
             );
         }
         let _ = writeln!(text, "  written    {}", written(medium, &known));
+        if let Some(smart) = &known.smart {
+            let _ = writeln!(text, "  SMART      {}", smart.words());
+        } else if matches!(
+            medium.transport,
+            Transport::Nvme | Transport::Scsi | Transport::Usb
+        ) {
+            let _ = writeln!(text, "  SMART      unknown");
+        }
         let _ = writeln!(text, "  kernel     {}", known.log.summary());
+        board = Some(known.board);
     }
-    if let Some(medium) = found.media.first() {
-        let board = evidence(medium).board;
+    if let Some(board) = board {
         let _ = writeln!(text, "board: {}; {}", board.who(), board.state());
     }
     for none in &found.none {
