@@ -11,6 +11,9 @@ pub mod kernel_log;
 pub mod link;
 pub mod smart;
 
+#[cfg(test)]
+mod cases_test;
+
 use crate::judge::Finding;
 use crate::medium::tree::Tree;
 use crate::medium::{Link, Medium};
@@ -137,7 +140,12 @@ pub fn judge(
     if let Some(scsi) = &evidence.scsi {
         findings.extend(scsi.finding());
     }
-    findings.extend(evidence.log.findings());
+    for finding in evidence.log.findings() {
+        // A counter tells the same as its lines, and more exactly.
+        if findings.iter().all(|known| known.code != finding.code) {
+            findings.push(finding);
+        }
+    }
     evidence.board.judge(&evidence.log, findings);
     if let Some(smart) = &evidence.smart {
         smart.judge(findings);
