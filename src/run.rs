@@ -216,6 +216,7 @@ impl Work<'_> {
             medium,
             profile: profile.name(),
             outcome: &outcome,
+            board: &evidence.board,
             findings: &findings,
             verdict,
             seconds,

@@ -185,10 +185,14 @@ impl Board {
         )
     }
 
-    /// One line: clock, temperature, power.
+    /// One line: clock (at the start of a run and now), temperature, power.
     pub fn state(&self) -> String {
         let mut parts = Vec::new();
         if let Some(mhz) = self.clock_mhz {
+            let mhz = match self.clock_at_start_mhz {
+                Some(start) if start != mhz => format!("{start} to {mhz}"),
+                _ => mhz.to_string(),
+            };
             let governor = self.governor.as_deref().unwrap_or("unknown governor");
             let most = self
                 .clock_max_mhz

@@ -2,8 +2,10 @@
 
 use super::Source;
 use crate::judge::{Finding, Verdict};
+use crate::medium::mmc;
 use crate::medium::registers::{self, Cid, Registers, Ssr};
 use crate::probe::{Measurement, Probe};
+use std::collections::BTreeMap;
 
 /// Registers and wear of a card or eMMC.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +15,10 @@ pub struct Card {
     pub bytes: u64,
     /// eMMC only.
     pub wear: Option<Wear>,
+    /// What the host counted, by kind, since the boot; empty where it does not.
+    pub host_errors: BTreeMap<String, u64>,
+    /// What these rose by during the run.
+    pub during: BTreeMap<String, u64>,
 }
 
 /// JEDEC eMMC 5.0, EXT_CSD 268, 269 and 267, as the kernel shows them; each 0 where unknown.
@@ -64,8 +70,30 @@ pub fn card(source: &Source) -> Option<Card> {
     Some(Card {
         bytes: source.medium.bytes,
         wear: wear.filter(|_| registers.emmc),
+        host_errors: host_errors(source),
+        during: BTreeMap::new(),
         registers,
     })
+}
+
+/// `# Data CRC Errors Occurred:\t 3` a line, drivers/mmc/core/debugfs.c, since 6.0. Requests that
+/// failed are tried again, and succeed, without a word in the kernel's log: only this tells of them.
+fn host_errors(source: &Source) -> BTreeMap<String, u64> {
+    let stats = || {
+        let host = mmc::host(&source.disk)?;
+        let path = format!("/sys/kernel/debug/{host}/err_stats");
+        Some(String::from_utf8_lossy(&source.tree.bytes(path).ok()?).into_owned())
+    };
+    let counter = |line: &str| {
+        let (name, count) = line.strip_prefix('#')?.rsplit_once(':')?;
+        let name = name.trim().trim_end_matches(" Occurred");
+        Some((crate::error::printable(name), count.trim().parse().ok()?))
+    };
+    stats()
+        .unwrap_or_default()
+        .lines()
+        .filter_map(counter)
+        .collect()
 }
 
 /// `0x01 0x02` and `0x01`; older kernels print the second without `0x`. Chips before eMMC 5.0
@@ -181,6 +209,16 @@ impl Card {
         text
     }
 
+    /// Reads the host's counters again, after a run.
+    pub fn count_errors(&mut self, source: &Source) {
+        let now = host_errors(source);
+        let risen = now.into_iter().filter_map(|(name, count)| {
+            let rise = count.saturating_sub(*self.host_errors.get(&name)?);
+            (rise > 0).then_some((name, rise))
+        });
+        self.during = risen.collect();
+    }
+
     /// Findings of registers, wear and class.
     pub fn judge(
         &self,
@@ -189,6 +227,15 @@ impl Card {
         findings: &mut Vec<Finding>,
     ) {
         findings.extend(self.wear.and_then(Wear::finding));
+        if !self.during.is_empty() {
+            let parts = self
+                .during
+                .iter()
+                .map(|(name, rise)| format!("{rise} {name}"));
+            let parts = parts.collect::<Vec<_>>().join(", ");
+            let sentence = format!("its host counted while it was tested: {parts}");
+            findings.push(Finding::new("card-errors", Verdict::Warn, sentence));
+        }
         let warn = |code, sentence: String| Finding::new(code, Verdict::Warn, sentence);
         if self.registers.csd.is_some_and(|csd| csd.write_protected) {
             let sentence = "the card says in its CSD that it is write-protected".into();

@@ -16,6 +16,8 @@ pub const KMSG: &str = "/dev/kmsg";
 const RECORD: usize = 8192;
 /// Records read at most: a ring buffer of 1 MiB holds fewer.
 const RECORDS: usize = 65_536;
+/// File systems that are remembered as not unmounted.
+const UNCLEAN: usize = 16;
 /// Characters of a line that are kept as the example.
 const EXAMPLE: usize = 160;
 
@@ -230,6 +232,10 @@ pub struct Log {
     /// Whether the log could be read at all.
     pub known: bool,
     pub events: Vec<Event>,
+    /// Block devices whose file system was not unmounted before this boot.
+    pub unclean: Vec<String>,
+    /// The mode that a card came up in: `ultra high speed SDR104 SDXC card`.
+    pub card_mode: Option<String>,
 }
 
 /// Reads the log and keeps what concerns the medium.
@@ -439,11 +445,19 @@ impl Log {
             }
             return;
         }
+        if let Some(name) = matches("{}: new * card at address *", text).filter(|n| names.own(n)) {
+            let mode = text[name.len()..].trim_start_matches(": new ");
+            self.card_mode = mode.split(" at address").next().map(printable);
+        }
         let Some((kind, name)) = classify(text) else {
             return;
         };
         if !name.is_empty() && !names.own(name) {
             return;
+        }
+        if kind == Kind::NotUnmounted {
+            self.unclean.push(printable(name));
+            self.unclean.truncate(UNCLEAN);
         }
         match self.events.iter_mut().find(|event| event.kind == kind) {
             Some(event) => event.count = event.count.saturating_add(1),

@@ -29,6 +29,8 @@ pub struct Evidence {
     pub board: board::Board,
     pub card: Option<card::Card>,
     pub file_systems: Vec<file_system::FileSystem>,
+    /// KiB that the kernel reads ahead; 128 as a rule.
+    pub read_ahead_kib: Option<u32>,
     /// Bytes a day that the machine writes, since the boot.
     pub written_a_day: Option<f64>,
     pub usb: Option<link::Usb>,
@@ -69,6 +71,9 @@ pub fn collect_after(root: &Path, medium: &Medium, start: &Evidence) -> Evidence
         if let (Some(scsi), Some(start)) = (&mut now.scsi, &start.scsi) {
             scsi.during = Some(scsi.less(start));
         }
+        if let Some(card) = &mut now.card {
+            card.count_errors(source);
+        }
         if let Some(usb) = &mut now.usb {
             usb.count_over_current(source);
         }
@@ -86,6 +91,7 @@ fn counters(source: &Source) -> Evidence {
         scsi: link::scsi_counters(source),
         log: kernel_log::read(source),
         written_a_day: file_system::written_a_day(source),
+        read_ahead_kib: source.tree.number(source.disk.join("queue/read_ahead_kb")),
         ..Evidence::default()
     }
 }

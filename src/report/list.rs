@@ -3,7 +3,6 @@
 use super::{gigabytes, role};
 use crate::error::printable_path;
 use crate::evidence::Evidence;
-use crate::evidence::file_system::FileSystem;
 use crate::medium::{Found, Medium, Mount, Transport};
 use std::fmt::Write;
 
@@ -35,6 +34,7 @@ pub fn list(found: &Found, evidence: impl Fn(&Medium) -> Evidence) -> String {
                 note(&known, mount)
             );
         }
+        let _ = writeln!(text, "  queue      {}", queue(medium, &known));
         let _ = writeln!(text, "  written    {}", written(medium, &known));
         if let Some(smart) = &known.smart {
             let _ = writeln!(text, "  SMART      {}", smart.words());
@@ -65,7 +65,11 @@ fn link(text: &mut String, medium: &Medium, known: &Evidence) {
             link.description, link.ceiling_mb_s
         ),
         None if matches!(medium.transport, Transport::Mmc | Transport::Usb) => {
-            writeln!(text, "  link       unknown")
+            let mode = known.log.card_mode.as_ref();
+            let mode = mode.map_or(String::new(), |mode| {
+                format!(", by the kernel's log a {mode}")
+            });
+            writeln!(text, "  link       unknown{mode}")
         }
         None => Ok(()),
     };
@@ -93,7 +97,12 @@ fn link(text: &mut String, medium: &Medium, known: &Evidence) {
 
 fn note(known: &Evidence, mount: &Mount) -> String {
     let own = known.file_systems.iter().find(|fs| fs.path == mount.path);
-    own.map(FileSystem::note).unwrap_or_default()
+    let Some(own) = own else { return String::new() };
+    let unclean = match known.log.unclean.contains(&own.block) {
+        true => ", not unmounted before this boot",
+        false => "",
+    };
+    own.note() + unclean
 }
 
 /// What the machine writes in a day, and how long until it has rewritten the medium once.
@@ -107,4 +116,16 @@ fn written(medium: &Medium, known: &Evidence) -> String {
         Some(_) => "less than 1 MB a day since the boot".into(),
         None => "unknown until it is up for an hour".into(),
     }
+}
+
+/// The scheduler and what is read ahead: both change what other programs see of a disk.
+fn queue(medium: &Medium, known: &Evidence) -> String {
+    let scheduler = match medium.scheduler.as_str() {
+        "" => "unknown scheduler",
+        scheduler => scheduler,
+    };
+    let ahead = known
+        .read_ahead_kib
+        .map_or("unknown".into(), |kib| format!("{kib} KiB"));
+    format!("{scheduler}, read-ahead {ahead}")
 }

@@ -10,6 +10,7 @@ pub mod progress;
 pub mod table;
 
 use crate::error::{Error, Result};
+use crate::evidence::board::Board;
 pub use crate::judge::short;
 use crate::judge::{Finding, Verdict, kind};
 use crate::medium::{Medium, Role};
@@ -26,6 +27,7 @@ pub struct Report<'a> {
     pub medium: &'a Medium,
     pub profile: &'static str,
     pub outcome: &'a Outcome,
+    pub board: &'a Board,
     pub findings: &'a [Finding],
     pub verdict: Verdict,
     pub seconds: f64,

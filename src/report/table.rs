@@ -65,6 +65,7 @@ pub fn block(report: &Report) -> String {
         "  {} run, {:.1} s, {written:.1} MiB written{first}",
         report.profile, report.seconds
     );
+    let _ = writeln!(text, "{}", cut(&format!("  {}", report.board.state())));
     for finding in report.findings {
         let to_do = kind(&finding.code).map_or("", |kind| kind.to_do);
         let line = format!(
