@@ -685,8 +685,9 @@ fn list_reads_every_recorded_tree() {
     assert!(trees.len() > 10, "{} trees", trees.len());
     run(&["list"]).says(0, "");
     for tree in trees {
+        // A tree may say of its evidence only.
         let expected: toml::Table = fs::read_to_string(tree.join("expected.toml"))
-            .unwrap()
+            .unwrap_or_default()
             .parse()
             .unwrap();
         let listed = run(&["list", "--root", tree.to_str().unwrap()]);
