@@ -95,20 +95,20 @@ way() { # TRIPLE
     fi
 }
 
-# The standard library, compiled anew without its backtrace printer: a third of the binary.
-# RUSTC_BOOTSTRAP: -Zbuild-std is not yet stable.
+# The standard library, compiled anew without its backtrace printer and without the texts of
+# panics: half of the binary. A panic, which is a fault of ours, ends the process by a signal;
+# a debug build says where. RUSTC_BOOTSTRAP: neither is stable yet.
 small_std=("-Zbuild-std=std,panic_abort" "-Zbuild-std-features=optimize_for_size")
-# With panic=abort nothing unwinds.
-small="-C force-unwind-tables=no"
+small_flags="-C force-unwind-tables=no -Zunstable-options -Cpanic=immediate-abort"
 
 build_rustup() { # --target TRIPLE...
-    local std=()
+    local std=() flags=
     if [ -d "$sysroot/lib/rustlib/src/rust/library" ] ||
         timeout "$rustup_patience" rustup component add rust-src >/dev/null 2>&1; then
-        std=("${small_std[@]}")
+        std=("${small_std[@]}") flags=$small_flags
     fi
     # Pi 5 kernels have 16 KiB pages, other ARM kernels up to 64 KiB.
-    RUSTFLAGS="$small -C linker=rust-lld -C link-self-contained=yes -C link-arg=-zmax-page-size=65536" \
+    RUSTFLAGS="$flags -C linker=rust-lld -C link-self-contained=yes -C link-arg=-zmax-page-size=65536" \
         RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$cache/rustup cargo build --locked --release "${std[@]}" "$@"
 }
 
@@ -124,7 +124,7 @@ build_debian() { # --target TRIPLE...
     fi
     env -u RUSTUP_TOOLCHAIN \
         PATH="$venv/bin:/usr/bin:/bin" CARGO=/usr/bin/cargo RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
-        RUSTFLAGS="$small -C link-self-contained=no -C link-arg=-Wl,-z,max-page-size=65536" \
+        RUSTFLAGS="$small_flags -C link-self-contained=no -C link-arg=-Wl,-z,max-page-size=65536" \
         ZIG_GLOBAL_CACHE_DIR="$cache/zig" CARGO_ZIGBUILD_CACHE_DIR="$cache/zigbuild" \
         CARGO_TARGET_DIR="$cache/debian" \
         cargo-zigbuild zigbuild --locked --release "${small_std[@]}" "$@"

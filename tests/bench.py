@@ -1,4 +1,4 @@
-"""The measurements of tests/bench.sh: bench.py BINARY DEVICE DIRECTORY."""
+"""The measurements of tests/bench.sh: bench.py BINARY DEVICE DIRECTORY [compat]."""
 
 import json
 import os
@@ -29,8 +29,12 @@ sys = "{sys}"
 bytes = {bytes}
 logical_block = 512
 volatile_cache = false
-fs_type = ""
-reserve = 0
+read_only = false
+mounts = []
+asked = []
+state_directory = "/nonexistent"
+spin_up = 0.0
+only_clean = false
 seed = {seed}
 [plan]
 seconds = {seconds}
@@ -43,7 +47,7 @@ random_writes = 0
 random_write_seconds = 0.0
 """
 
-binary, device, directory = (os.path.realpath(path) for path in sys.argv[1:])
+binary, device, directory = (os.path.realpath(path) for path in sys.argv[1:4])
 sys_block = "/sys/block/" + os.path.basename(device)
 
 
@@ -219,5 +223,86 @@ def bounds():
         report("aarch64 binary", f"{kib:.0f} KiB", "<= 768 KiB", kib <= 768)
 
 
-bounds()
-against_fio()
+def number(text, before):
+    """The number that follows these words."""
+    return float(text.split(before, 1)[1].split()[0].rstrip("/s"))
+
+
+def tool(*command, **options):
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env={**os.environ, "LC_ALL": "C"}, **options)
+    if done.returncode:
+        give_up(f"{' '.join(command)}: {done.stdout}")
+    return done.stdout
+
+
+def compat(*arguments):
+    state = os.path.join(directory, "compat")
+    return tool(binary, "compat", *arguments, "--yes", "--state-dir", state)
+
+
+def hdparm():
+    """Figures by name: -T and -t of ours, then of the tool."""
+    def figures(text):
+        return {f"hdparm {name}": number(text.split(words, 1)[1], " = ")
+                for name, words in (("-T", "cached reads"), ("-t", "disk reads"))}
+    return figures(compat("hdparm", "--device", device)), figures(tool("hdparm", "-tT", device))
+
+
+def dd():
+    where, target = os.path.join(directory, "disk"), os.path.join(directory, "disk", "dd")
+    def figure(text):
+        line = next(line for line in text.splitlines() if " copied, " in line)
+        size, seconds = int(line.split()[0]), float(line.split(" copied, ")[1].split()[0])
+        return {"dd": size / 1e6 / seconds}
+    ours = figure(compat("dd", "--dir", where, "--size", "256MiB"))
+    theirs = figure(tool("dd", "if=/dev/zero", f"of={target}", "ibs=1M", "obs=1M", "count=256"))
+    os.remove(target)
+    return ours, theirs
+
+
+def agnostics():
+    """One try of the shape of 2024; fio's figures are read as sdtest.sh reads them."""
+    where, target = os.path.join(directory, "disk"), os.path.join(directory, "disk", "sd.test.file")
+    text = compat("agnostics", "--dir", where)
+    jobs = [("sequential write", "Sequential write speed ", "write", "4m", "write_bw"),
+            ("sequential read", "Sequential read speed ", "read", "4m", "read_bw"),
+            ("random write", "Random write speed ", "randwrite", "4k", "write_iops"),
+            ("random read", "Random read speed ", "randread", "4k", "read_iops")]
+    common = ["--ioengine=libaio", "--iodepth=32", "--size=256m", "--direct=1", "--end_fsync=1",
+              f"--filename={target}", "--output-format=json"]
+    tool("fio", "--name=prepare", "--rw=write", "--bs=512k", *common)
+    ours, theirs = {}, {}
+    for name, words, rw, block, key in jobs:
+        ours[f"agnostics {name}"] = number(text, words)
+        runtime = ["--runtime=10"] if block == "4k" else []
+        out = tool("fio", f"--name={rw}", f"--rw={rw}", f"--bs={block}", *runtime, *common)
+        job = json.loads(out[out.index("{"):])["jobs"][0]
+        side, figure = key.split("_")
+        theirs[f"agnostics {name}"] = job[side][figure]
+    os.remove(target)
+    return ours, theirs
+
+
+def against_the_tools():
+    """Five runs of ours and of each tool in turn; the ratio of the medians, and the tool's own
+    spread, which no ratio can be nearer than."""
+    pairs = {}
+    for _ in range(5):
+        for ours, theirs in (hdparm(), dd(), agnostics()):
+            for name, figure in ours.items():
+                pairs.setdefault(name, []).append((figure, theirs[name]))
+    for name, both in pairs.items():
+        ours, theirs = zip(*both)
+        ratio = median(ours) / median(theirs)
+        spread = (max(theirs) - min(theirs)) / median(theirs)
+        good = abs(ratio - 1) <= max(0.03, spread / 2)
+        report(name, f"{ratio:.3f} x", f"+-{max(3, 50 * spread):.0f} %", good)
+        print(f"    {median(ours):.0f} against {median(theirs):.0f}, which spread over {100 * spread:.0f} %")
+
+
+if sys.argv[4:] == ["compat"]:
+    against_the_tools()
+else:
+    bounds()
+    against_fio()

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Compares the built binary with fio on a disk in memory, and holds it against its
-# bounds; `make bench` calls it: tests/bench.sh [BINARY]
+# bounds; `make bench` calls it: tests/bench.sh [BINARY [compat]]. With compat: our
+# classic tools against the tools themselves.
 #
 # Prints a line for each figure: its bound, and ok or NOT MET. Exits 0 whatever it
 # finds, other than 0 where it could not measure. Needs root; takes some two minutes.
@@ -36,4 +37,4 @@ mkfs.ext4 -q -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$loop"
 mkdir "$work/disk"
 mount -o nodiscard "$loop" "$work/disk"
 
-python3 tests/bench.py "$binary" "$loop" "$work"
+python3 tests/bench.py "$binary" "$loop" "$work" "${@:2}"
