@@ -82,7 +82,7 @@ pub const KINDS: &[Kind] = kinds![
     "turned-read-only" "27d325f5234c924af41495dea76f53bf", "a file system turned read-only though /etc/fstab wants it writable", "save your data now; look into the kernel log; a card at its end of life turns read-only";
     "not-expanded" "02d5b7d7e7f3fbe622478d1f75807165", "the system uses a part of its medium only", "expand the root file system: raspi-config, or systemctl start armbian-resize-filesystem";
     "throttled" "26816a80329f6ca83ca519804abbcc81", "the board was too hot, or held its clock down: every figure is in doubt", "cool the board, then run again";
-    "identity-suspicious" "a244b497a96ab5013c364ecb113c60ad", "what the card says of itself looks made up; good cards may look so too", "run with --profile full, which tests all free space; do not trust it before";
+    "identity-suspicious" "a244b497a96ab5013c364ecb113c60ad", "what the card says of itself looks made up; good cards may look so too", "run with --profile full, and do not trust it before that passed";
     "worn" "5236d5a734754ce25d41591adf368689", "the eMMC has used up its life or its reserve, by its own count", "save your data and plan to replace it";
     "write-protected" "adcecedff916e4a8e29e74fe0f4c510d", "the card declares itself write-protected, as some do at the end of their life", "save your data now and replace the card";
     "below-class" "49b7a8fdacb65b9fcb159ea36e6fcf15", "the card does not reach half of what its speed class promises", "have it replaced, or use it for less; a copied label is one reason";

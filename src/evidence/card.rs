@@ -243,7 +243,8 @@ impl Card {
         }
         let cid = self.registers.cid.as_ref().filter(|_| !self.registers.emmc);
         if let Some((_, reason)) = cid.and_then(|cid| suspicion(cid, self.bytes)) {
-            let sentence = format!("{reason}; registers prove nothing, a full run does");
+            let sentence =
+                format!("{reason}; that proves nothing, only data that is read back does");
             findings.push(warn("identity-suspicious", sentence));
         }
         if let Some(ssr) = &self.registers.ssr {
