@@ -3,11 +3,11 @@
 
 use crate::disk::SECTOR;
 use crate::guest::{Guest, Output, System};
-use crate::{Case, Group};
+use crate::{Case, Group, image};
 use std::thread;
 use std::time::Duration;
 
-const fn case(name: &'static str, run: fn(&mut Guest)) -> Case {
+pub const fn case(name: &'static str, run: fn(&mut Guest)) -> Case {
     Case {
         name,
         run,
@@ -25,6 +25,12 @@ const fn later(name: &'static str, reason: &'static str, run: fn(&mut Guest)) ->
 
 /// The one that takes longest first.
 pub const GROUPS: &[Group] = &[
+    Group {
+        name: "image",
+        system: System::Installed,
+        devices: "",
+        cases: image::CASES,
+    },
     Group {
         name: "systemd",
         system: System::Systemd,
@@ -189,18 +195,6 @@ pub const GROUPS: &[Group] = &[
         ],
     },
     Group {
-        name: "image",
-        system: System::Systemd,
-        devices: "",
-        cases: &[later(
-            "starts_by_its_timer",
-            "our package put in by `image/`'s script, first boot, second boot, timer run",
-            |guest| {
-                guest.must("systemctl is-active storage-selftest.timer");
-            },
-        )],
-    },
-    Group {
         name: "compat",
         system: System::Bench,
         devices: "usb3=512M:ext4",
@@ -236,7 +230,7 @@ impl Guest {
 
 impl Output {
     #[track_caller]
-    fn has(&self, text: &str) -> &Self {
+    pub fn has(&self, text: &str) -> &Self {
         assert!(self.text.contains(text), "no `{text}` in:\n{}", self.text);
         self
     }
@@ -285,7 +279,7 @@ fn block(list: &str, device: &str) -> String {
 }
 
 #[track_caller]
-fn contains(text: &str, part: &str) {
+pub fn contains(text: &str, part: &str) {
     assert!(text.contains(part), "no `{part}` in:\n{text}");
 }
 

@@ -28,6 +28,8 @@ pub enum System {
     Systemd,
     /// The same, with a tmpfs over a read-only root.
     SystemdOverlay,
+    /// The first one, with our package put into it as an image builder does.
+    Installed,
 }
 
 /// What a command in the guest came to.
@@ -60,6 +62,10 @@ fn target() -> PathBuf {
 }
 
 impl System {
+    fn has_root(self) -> bool {
+        !matches!(self, System::Bench | System::BenchArm64)
+    }
+
     fn arch(self) -> (&'static str, &'static str) {
         match self {
             System::BenchArm64 => ("arm64", "aarch64"),
@@ -77,7 +83,7 @@ impl Guest {
         let dir = std::env::temp_dir().join(format!("rig-{}-{number}", std::process::id()));
         fs::create_dir_all(&dir).expect("a directory for the guest");
         let mut drives = Vec::new();
-        if matches!(system, System::Systemd | System::SystemdOverlay) {
+        if system.has_root() {
             let mut root = spec::drive("sd=2G", "root", &dir).expect("the root's card");
             let copied = Command::new("cp")
                 .args(["--sparse=always", "--reflink=auto"])
@@ -88,6 +94,9 @@ impl Guest {
                 copied.is_ok_and(|status| status.success()),
                 "cannot copy the root"
             );
+            if system == System::Installed {
+                install(&root.image, &dir.join("mnt"));
+            }
             root.kind = "root".into();
             drives.push(root);
         }
@@ -143,10 +152,10 @@ impl Guest {
         };
         let (cores, memory) = match self.system {
             System::Bench | System::BenchArm64 => ("1", "512"),
-            System::Systemd | System::SystemdOverlay => ("2", "1024"),
+            _ => ("2", "1024"),
         };
         let root = match self.system {
-            System::Systemd => {
+            System::Systemd | System::Installed => {
                 "rig.root=/dev/mmcblk0 systemd.firstboot=off systemd.default_device_timeout_sec=300"
             }
             System::SystemdOverlay => {
@@ -522,6 +531,23 @@ fn id_of(json: &str) -> &str {
         .nth(1)
         .and_then(|rest| rest.split('"').next())
         .expect("a device has an id")
+}
+
+/// Puts our package into a root; it stays in /root, for tests of its scripts.
+fn install(image: &Path, at: &Path) {
+    let script = "set -e; mkdir -p $1; mount -o loop $0 $1; trap 'umount $1' EXIT; \
+        cp dist/storage-selftest_*_amd64.deb $1/root/; dpkg --root=$1 -i $1/root/storage-selftest_*.deb";
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .args([image, at])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("sh");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "the package cannot be installed: {text}"
+    );
 }
 
 /// Waits for QEMU to call, unless it ended before.

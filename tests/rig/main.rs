@@ -6,6 +6,7 @@
 mod cases;
 mod disk;
 mod guest;
+mod image;
 mod spec;
 
 use guest::{Guest, System};

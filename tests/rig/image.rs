@@ -1,0 +1,180 @@
+//! The package in an image: its first boots, its timers, a disk plugged in, and its removal.
+//! The cases follow each other as the days of one board do.
+
+use crate::Case;
+use crate::cases::{case, contains};
+use crate::guest::Guest;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub const CASES: &[Case] = &[
+    case("first_boot_by_the_timer", first_boot),
+    case("second_boot_repeats_the_verdict", second_boot),
+    case("reboot_pending_for_a_resize", reboot_pending),
+    case("the_clock_reaches_the_routine_run", routine),
+    case("a_disk_is_plugged_in", plugged_in),
+    case("a_failure_is_seen_everywhere", failure),
+    case("removed_purged_and_installed_again", package),
+];
+
+/// The summary lines of this boot, once there is one that has `part` in its JSON.
+fn summary(guest: &mut Guest, part: &str) -> String {
+    let end = Instant::now() + Duration::from_secs(420);
+    while Instant::now() < end {
+        let journal = guest.must(
+            "journalctl --sync; journalctl -b -o json MESSAGE_ID=40d1ad2099144085842d2595aa958bb9 + FINDING=postponed",
+        );
+        if let Some(line) = journal.lines().find(|line| line.contains(part)) {
+            return line.into();
+        }
+        thread::sleep(Duration::from_secs(5));
+    }
+    let text = guest.sh("journalctl -b -t storage-selftest -t systemd --no-pager | tail -40; systemctl status --no-pager 'storage-selftest*'").text;
+    panic!("no summary with {part}:\n{text}");
+}
+
+/// A property of a unit in µs since boot.
+fn moment(guest: &mut Guest, unit: &str, property: &str) -> u64 {
+    let text = guest.must(&format!("systemctl show --value -p {property} {unit}"));
+    text.trim()
+        .parse()
+        .unwrap_or_else(|_| panic!("{unit} {property}: {text}"))
+}
+
+/// Waits until no test runs.
+fn quiet(guest: &mut Guest) {
+    guest.must("n=0; while systemctl is-active -q 'storage-selftest*.service'; do sleep 1; n=$((n+1)); [ $n -lt 80 ]; done");
+}
+
+fn first_boot(guest: &mut Guest) {
+    contains(
+        &guest.must("systemctl is-enabled storage-selftest.timer storage-selftest-routine.timer"),
+        "enabled\nenabled",
+    );
+    let line = summary(guest, r#""PROFILE":"boot""#);
+    contains(&line, r#""_SYSTEMD_UNIT":"storage-selftest.service""#);
+    contains(&line, r#""DEVICE":"mmcblk0""#);
+    quiet(guest);
+    let target = moment(guest, "multi-user.target", "ActiveEnterTimestampMonotonic");
+    let started = moment(
+        guest,
+        "storage-selftest.service",
+        "ExecMainStartTimestampMonotonic",
+    );
+    assert!(
+        target > 0 && target < started,
+        "login first: {target}, {started}"
+    );
+    let chain = guest.must("systemd-analyze --no-pager critical-chain");
+    assert!(!chain.contains("storage-selftest.service"), "{chain}");
+    println!(
+        "{chain}{}",
+        guest.must("journalctl -b -u storage-selftest --no-pager")
+    );
+    println!("{}", guest.must("systemctl status --no-pager storage-selftest.service; systemctl list-timers --no-pager 'storage*'; true"));
+    contains(
+        &guest.must("cat /var/lib/storage-selftest/state.toml"),
+        "cid:aa585951454d552101deadbeef0062",
+    );
+    // The whole disk was read, through DeviceAllow=, and what was written was read back.
+    assert!(!line.contains("not-permitted"), "{line}");
+    contains(&line, "READ_BACK_MB_S");
+}
+
+fn second_boot(guest: &mut Guest) {
+    guest.must("sync");
+    guest.power_cycle();
+    let line = summary(guest, r#""VERDICT""#);
+    // Unknown is tested again, and so whole.
+    if !line.contains(r#""PROFILE":"boot""#) {
+        contains(&line, r#""PROFILE":"glance""#);
+        contains(&line, "last full test: ");
+    }
+    quiet(guest);
+}
+
+fn reboot_pending(guest: &mut Guest) {
+    guest.must("touch /run/resize2fs-reboot; systemctl start storage-selftest.service");
+    let line = summary(guest, "postponed");
+    contains(&line, "a reboot is pending that ends the resize");
+    quiet(guest);
+    guest.must("rm /run/resize2fs-reboot; ! systemctl is-failed storage-selftest.service");
+}
+
+fn routine(guest: &mut Guest) {
+    guest.must("date -s '+40 days'");
+    summary(guest, r#""PROFILE":"routine""#);
+    quiet(guest);
+}
+
+fn plugged_in(guest: &mut Guest) {
+    let (n, disk) = guest.plug("usb3=512M,serial=PLUGGED:ext4");
+    let at = format!("/mnt/{disk}1");
+    guest.must(&format!(
+        "modprobe ext4; mkdir -p {at} && mount /dev/{disk}1 {at}"
+    ));
+    let line = summary(guest, "PLUGGED");
+    contains(
+        &line,
+        &format!(r#""_SYSTEMD_UNIT":"storage-selftest@{disk}.service""#),
+    );
+    contains(&line, r#""PROFILE":"boot""#);
+    contains(&line, "READ_BACK_MB_S");
+    quiet(guest);
+    guest.must(&format!("umount {at}"));
+    guest.unplug(n);
+}
+
+/// Limits that nothing reaches, then limits that everything does.
+fn failure(guest: &mut Guest) {
+    guest.must("printf '[limits]\\nrandom_read_iops_warn = 1000000\\nrandom_read_iops_fail = 1000000\\n[report]\\nmetrics = \"/run/selftest.prom\"\\ntext = \"/run/selftest.txt\"\\n' >/etc/storage-selftest.toml");
+    guest.must("systemctl start storage-selftest.service");
+    summary(guest, r#""VERDICT":"fail""#);
+    quiet(guest);
+    contains(
+        &guest.must("systemctl --failed --no-pager"),
+        "storage-selftest.service",
+    );
+    contains(
+        &guest.must("cat /run/motd.d/storage-selftest"),
+        "fail: random read",
+    );
+    contains(
+        &guest.must("cat /run/selftest.prom"),
+        r#"verdict="fail"} 1"#,
+    );
+    contains(&guest.must("cat /run/selftest.txt"), "random-read-slow");
+    let explained = guest.must("journalctl -b -x --no-pager FINDING=random-read-slow");
+    contains(&explained, "To do: use a card of class A1 or better");
+    println!("{}{}", guest.must("systemctl status --no-pager storage-selftest.service; true"), guest.must("cat /run/motd.d/storage-selftest /run/selftest.prom; journalctl -b -x --no-pager -u storage-selftest | tail -30"));
+    guest.must("systemctl reset-failed; printf '[limits]\\nrandom_read_iops_warn = 0\\nrandom_read_iops_fail = 0\\nrandom_write_iops_warn = 0\\nrandom_write_iops_fail = 0\\ndurable_write_mb_s_warn = 0\\ndurable_write_mb_s_fail = 0\\nstall_ms = 60000\\nwrite_over_read = 100\\nslower_than_before = 0\\n' >/etc/storage-selftest.toml");
+    let output = guest.sh("storage-selftest run --profile boot --medium /");
+    assert_eq!(output.status, 0, "{}", output.text);
+    guest.must("! [ -e /run/motd.d/storage-selftest ]");
+}
+
+fn package(guest: &mut Guest) {
+    guest.must("dpkg --force-confold -i /root/storage-selftest_*.deb"); // an upgrade
+    contains(
+        &guest.must("systemctl is-active storage-selftest-routine.timer"),
+        "active",
+    );
+    guest.must("dpkg -r storage-selftest");
+    guest.must("! [ -e /usr/lib/systemd/system/storage-selftest.service ] && [ -e /etc/storage-selftest.toml ] && [ -e /var/lib/storage-selftest/state.toml ]");
+    contains(
+        &guest
+            .sh("systemctl is-active storage-selftest-routine.timer")
+            .text,
+        "inactive",
+    );
+    guest.must("dpkg -P storage-selftest");
+    let left = guest.must("find / -xdev -path /root -prune -o -path /lib/modules -prune -o -name '*storage-selftest*' -print");
+    assert_eq!(left.trim(), "", "left behind");
+    guest.must("dpkg -i /root/storage-selftest_*.deb");
+    contains(
+        &guest.must(
+            "systemctl is-active storage-selftest.timer storage-selftest-routine.timer; true",
+        ),
+        "active\nactive",
+    );
+}
