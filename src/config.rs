@@ -86,6 +86,8 @@ pub struct Select {
     pub usb_disks: bool,
     /// Profile of a medium's first test.
     pub first_profile: String,
+    /// A root medium that is a fake stops the board.
+    pub stop_on_fake: bool,
 }
 
 /// Where else a verdict goes; empty: nowhere.
@@ -181,6 +183,7 @@ const PATH_WANTED: &str = "an absolute path, or empty for none";
 pub const CHOICES: &[Choice] = &[
     Choice { table: "select", key: "usb_disks", default: "true", wants: "true or false", meaning: "disks on USB are tested without being named", right: switch, field: Field::Switch(|c| &mut c.select.usb_disks) },
     Choice { table: "select", key: "first_profile", default: "boot", wants: "boot, routine or full", meaning: "profile of a medium's first test", right: |t| matches!(t, "boot" | "routine" | "full"), field: Field::Word(|c| &mut c.select.first_profile) },
+    Choice { table: "select", key: "stop_on_fake", default: "false", wants: "true or false", meaning: "a root medium that loses data or has not its size stops the board, with a message on the console", right: switch, field: Field::Switch(|c| &mut c.select.stop_on_fake) },
     Choice { table: "report", key: "metrics", default: "", wants: PATH_WANTED, meaning: "file for the textfile collector of Prometheus' node_exporter", right: absolute, field: Field::Word(|c| &mut c.report.metrics) },
     Choice { table: "report", key: "text", default: "", wants: PATH_WANTED, meaning: "file for the report as text, on the boot partition say", right: absolute, field: Field::Word(|c| &mut c.report.text) },
     Choice { table: "report", key: "led", default: "", wants: "a name in /sys/class/leds, or empty for none", meaning: "LED that blinks while a verdict is fail", right: name, field: Field::Word(|c| &mut c.report.led) },

@@ -64,6 +64,8 @@ struct Work<'a> {
     /// Whether the state can be written at all.
     keep: bool,
     interrupted: Arc<AtomicBool>,
+    /// Why the board is to be stopped, for its console.
+    stop: Option<String>,
 }
 
 /// Runs the command; returns the exit status.
@@ -123,6 +125,7 @@ fn prepare(arguments: &Arguments) -> std::result::Result<(Work<'_>, Found), u8> 
         state: State::default(),
         keep: false,
         interrupted: Arc::default(),
+        stop: None,
     };
     Ok((work, found.map_err(|error| failed(&error, INTERNAL))?))
 }
@@ -175,6 +178,11 @@ impl Work<'_> {
         if self.arguments.state_dir == Path::new(STATE) {
             report::outlets::update(Path::new("/"), &self.config.report, &self.state);
         }
+        if let Some(reason) = &self.stop
+            && let Err(error) = report::console::stop(Path::new("/"), "systemctl", reason)
+        {
+            log::error!("{error}");
+        }
         Ok(verdict)
     }
 
@@ -226,6 +234,9 @@ impl Work<'_> {
             },
         };
         report::journal::report(&report);
+        if self.config.select.stop_on_fake {
+            self.stop = self.stop.take().or(report::console::reason(&report));
+        }
         Ok((verdict, report::table::block(&report)))
     }
 

@@ -1,5 +1,6 @@
 //! What people and machines read: the journal, the terminal, the table.
 
+pub mod console;
 pub mod history;
 pub mod journal;
 pub mod list;
