@@ -102,12 +102,18 @@ fn reboot_pending(guest: &mut Guest) {
 }
 
 fn routine(guest: &mut Guest) {
+    // Its spread would apply to the catching up as well.
+    let dir = "/run/systemd/system/storage-selftest-routine.timer.d";
+    guest.must(&format!("mkdir -p {dir} && printf '[Timer]\\nRandomizedDelaySec=0\\n' >{dir}/now.conf && systemctl daemon-reload"));
     guest.must("date -s '+40 days'");
     summary(guest, r#""PROFILE":"routine""#);
     quiet(guest);
 }
 
 fn plugged_in(guest: &mut Guest) {
+    // Before the boot's own run it would be that one's.
+    summary(guest, r#""DEVICE":"mmcblk0""#);
+    quiet(guest);
     let (n, disk) = guest.plug("usb3=512M,serial=PLUGGED:ext4");
     let at = format!("/mnt/{disk}1");
     guest.must(&format!(
