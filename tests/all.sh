@@ -88,6 +88,16 @@ else
     rm -r "$root"
 fi
 
+for piece in pi-gen rpi-image-gen armbian armbian-extension sdm mounted-root img-file; do
+    if [ "$(id -u)" != 0 ] || ! command -v dpkg-deb unshare >/dev/null; then
+        skip "image/: $piece" "needs root on a Debian"
+    elif ! unshare --mount true 2>/dev/null; then
+        skip "image/: $piece" "mount namespaces are not permitted here"
+    else
+        check "image/: $piece" tests/image.sh "$piece"
+    fi
+done
+
 # All test binaries by name but the rig's, which has a make target of its own.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -533,10 +533,11 @@ fn id_of(json: &str) -> &str {
         .expect("a device has an id")
 }
 
-/// Puts our package into a root; it stays in /root, for tests of its scripts.
+/// Puts our package into a root as an image builder does; it stays in /root too, for tests of its
+/// scripts.
 fn install(image: &Path, at: &Path) {
-    let script = "set -e; mkdir -p $1; mount -o loop $0 $1; trap 'umount $1' EXIT; \
-        cp dist/storage-selftest_*_amd64.deb $1/root/; dpkg --root=$1 -i $1/root/storage-selftest_*.deb";
+    let script = "set -e; image/deb.sh amd64; image/install.sh $0; mkdir -p $1; mount -o loop $0 $1; \
+        trap 'umount $1' EXIT; cp dist/storage-selftest_*_amd64.deb $1/root/";
     let output = Command::new("sh")
         .args(["-c", script])
         .args([image, at])

@@ -112,7 +112,7 @@ fn routine(guest: &mut Guest) {
 
 fn plugged_in(guest: &mut Guest) {
     // Before the boot's own run it would be that one's.
-    summary(guest, r#""DEVICE":"mmcblk0""#);
+    summary(guest, r#""_SYSTEMD_UNIT":"storage-selftest.service""#);
     quiet(guest);
     let (n, disk) = guest.plug("usb3=512M,serial=PLUGGED:ext4");
     let at = format!("/mnt/{disk}1");
