@@ -61,13 +61,14 @@ mod tests {
             .unwrap()
             .media
             .remove(0);
-        let outcome = Outcome::default();
+        let (outcome, board) = (Outcome::default(), Default::default());
         let said = |medium: &crate::medium::Medium, code, severity| {
             let findings = [Finding::new(code, severity, "512 of 1024 stamps are gone")];
             reason(&Report {
                 medium,
                 profile: "boot",
                 outcome: &outcome,
+                board: &board,
                 findings: &findings,
                 verdict: severity,
                 seconds: 9.0,
