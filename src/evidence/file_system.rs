@@ -2,7 +2,7 @@
 //! whether one turned read-only.
 
 use super::kernel_log::{Kind, Log};
-use super::{RECORDED, Source};
+use super::{RECORDED, Source, counted};
 use crate::error::{printable, printable_path};
 use crate::judge::{Finding, Verdict};
 use crate::medium::mountinfo::{Entry, Mounts};
@@ -253,8 +253,11 @@ impl FileSystem {
         let told = findings.iter().any(|f| f.code == "file-system-error");
         if let (Some(errors), false) = (errors, told) {
             let sentence = format!(
-                "{path} ({} on {}) counted {} errors, {}",
-                self.kind, self.block, errors.count, errors.detail
+                "{path} ({} on {}) counted {}, {}",
+                self.kind,
+                self.block,
+                counted(errors.count, "error"),
+                errors.detail
             );
             findings.push(Finding::new("file-system-error", Verdict::Warn, sentence));
         }
@@ -278,7 +281,7 @@ impl FileSystem {
         }
         match &self.errors {
             Some(errors) if errors.count > 0 => {
-                note += &format!(", {} errors, {}", errors.count, errors.detail);
+                note += &format!(", {}, {}", counted(errors.count, "error"), errors.detail);
             }
             Some(_) => note += ", no errors",
             None => {}

@@ -484,7 +484,10 @@ impl Log {
         match self.events.iter().find(serious) {
             _ if !self.known => "unknown".into(),
             None => "nothing about it in this boot".into(),
-            Some(event) => format!("{count} complaints in this boot: {}", event.example),
+            Some(event) => {
+                let complaints = super::counted(count.into(), "complaint");
+                format!("{complaints} in this boot: {}", event.example)
+            }
         }
     }
 

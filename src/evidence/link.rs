@@ -1,7 +1,7 @@
 //! The USB link of a disk: what was negotiated, what the disk could do, and what stands in the way.
 
-use super::Source;
 use super::kernel_log::{Kind, Log};
+use super::{Source, counted};
 use crate::judge::{Finding, Verdict};
 use crate::medium::Transport;
 use crate::medium::tree::{Tree, name_of};
@@ -23,7 +23,7 @@ pub struct Usb {
     pub mbit_s: f64,
     /// Whether the device can do SuperSpeed (5000 Mbit/s and more), by its own descriptors.
     pub super_speed: Option<bool>,
-    /// Whether any port of the board can. `None` where no root hub is seen.
+    /// Whether a port of the board can and is free. `None` where no root hub is seen.
     pub board_super_speed: Option<bool>,
     /// The hub nearest to the disk that can do USB 2 at most: `214b:7250 USB2.0 HUB`.
     pub usb2_hub: Option<String>,
@@ -220,15 +220,32 @@ pub fn bos_super_speed(bos: &[u8]) -> Option<bool> {
     Some(found)
 }
 
-/// Root hubs tell what the board's controllers can do.
+/// Root hubs tell what the board's controllers can do. `Some(true)` where a SuperSpeed port is
+/// free, or holds a hub that another disk can be plugged into; `Some(false)` where there is none
+/// to be had.
 fn board_super_speed(tree: &Tree) -> Option<bool> {
-    let buses = tree.list("/sys/bus/usb/devices");
-    let speeds: Vec<f64> = buses
+    let devices = "/sys/bus/usb/devices";
+    let names = tree.list(devices);
+    let number = |name: &str, attribute: &str| -> Option<f64> {
+        tree.number(format!("{devices}/{name}/{attribute}"))
+    };
+    let roots: Vec<&String> = names
         .iter()
         .filter(|name| name.starts_with("usb"))
-        .filter_map(|name| tree.number(format!("/sys/bus/usb/devices/{name}/speed")))
         .collect();
-    (!speeds.is_empty()).then(|| speeds.iter().any(|&speed| speed >= 5000.0))
+    let free = |root: &&&String| {
+        let bus = format!("{}-", root.trim_start_matches("usb"));
+        let taken = names.iter().filter(|name| {
+            let port = name.strip_prefix(&bus);
+            let own = port.is_some_and(|port| port.bytes().all(|c| c.is_ascii_digit()));
+            let class = tree.text(format!("{devices}/{name}/bDeviceClass"));
+            own && class.as_deref() != Some("09")
+        });
+        number(root, "speed").unwrap_or(0.0) >= 5000.0
+            && number(root, "maxchild").is_none_or(|ports| (taken.count() as f64) < ports)
+    };
+    let known = roots.iter().any(|root| number(root, "speed").is_some());
+    known.then(|| roots.iter().any(|root| free(&root)))
 }
 
 /// A hub between root hub and disk with bcdUSB 2.00 or less. The USB 2 half of a USB 3 hub says
@@ -276,7 +293,7 @@ impl Usb {
     pub fn ability(&self) -> &'static str {
         match (self.super_speed, self.board_super_speed) {
             (Some(true), _) if self.mbit_s >= 5000.0 => "SuperSpeed, as it should be",
-            (Some(true), Some(false)) => "a SuperSpeed disk; the board has USB 2 only",
+            (Some(true), Some(false)) => "a SuperSpeed disk; the board has no SuperSpeed port free",
             (Some(true), _) if self.usb2_hub.is_some() => "a SuperSpeed disk behind a USB 2 hub",
             (Some(true), Some(true)) => "a SuperSpeed disk on a USB 2 link",
             (Some(true), None) => "a SuperSpeed disk",
@@ -308,7 +325,7 @@ pub fn judge(usb: &Usb, log: &Log, findings: &mut Vec<Finding>) {
             None => warn(
                 "usb2-port",
                 format!(
-                    "{who} can do SuperSpeed, as can this board, but the link is {} Mbit/s",
+                    "{who} can do SuperSpeed, as can a free port of this board, but the link is {} Mbit/s",
                     usb.mbit_s
                 ),
             ),
@@ -319,14 +336,14 @@ pub fn judge(usb: &Usb, log: &Log, findings: &mut Vec<Finding>) {
     }
     if usb.over_current_during > 0 {
         let sentence = format!(
-            "{} over-current events on its port during the run",
-            usb.over_current_during
+            "{} on its port during the run",
+            counted(usb.over_current_during.into(), "over-current event")
         );
         findings.push(warn("over-current", sentence));
     } else if usb.over_current > 0 {
         let sentence = format!(
-            "{} over-current events on its port since the boot",
-            usb.over_current
+            "{} on its port since the boot",
+            counted(usb.over_current.into(), "over-current event")
         );
         findings.push(warn("over-current", sentence));
     }

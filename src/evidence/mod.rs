@@ -161,6 +161,14 @@ pub fn judge(
     }
 }
 
+/// `1 error`, `2 errors`.
+pub fn counted(count: u64, thing: &str) -> String {
+    match count {
+        1 => format!("1 {thing}"),
+        count => format!("{count} {thing}s"),
+    }
+}
+
 /// Codes that [`judge`] gives anew in each run, so that none is carried over from an earlier one.
 pub const CODES: &[&str] = &[
     "usb2-port",

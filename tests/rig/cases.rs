@@ -397,7 +397,7 @@ fn error_counter(guest: &mut Guest) {
     let list = guest.must("storage-selftest list");
     let output = guest.test(&at);
     guest.must(&format!("umount {at}"));
-    contains(&block(&list, "sda"), "1 errors");
+    contains(&block(&list, "sda"), "1 error,");
     output.has("warn: file-system-error");
 }
 
