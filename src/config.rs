@@ -326,7 +326,7 @@ impl Config {
     pub fn plan(&self, profile: Profile) -> Plan {
         let budgets = self.budgets[profile as usize];
         let (place, random, file_mib, write, operations, random_write) = match profile {
-            Profile::Boot => (1.0, 2.0, 16.0, 8.0, 1024, 2.0),
+            Profile::Boot => (1.0, 2.0, 16.0, 8.0, 256, 2.0),
             Profile::Glance => (0.2, 0.3, 0.0, 0.0, 0, 0.0),
             Profile::Routine => (0.5, 1.0, 8.0, 4.0, 256, 1.0),
             Profile::Full => (5.0, 10.0, 256.0, 120.0, 16384, 10.0),
@@ -345,6 +345,11 @@ impl Config {
             write_seconds: write,
             random_writes: operations,
             random_write_seconds: random_write,
+            stamps: match profile {
+                Profile::Boot | Profile::Full => 1024,
+                Profile::Glance | Profile::Routine => 0,
+            },
+            capacity_seconds: if profile == Profile::Full { 60.0 } else { 8.0 },
         }
     }
 
@@ -496,7 +501,7 @@ mod tests {
         );
         assert_eq!(config.limits.durable_write_warn, 10.0);
         let plan = config.plan(Profile::Boot);
-        assert_eq!((plan.file, plan.random_writes), (16 << 20, 1024));
+        assert_eq!((plan.file, plan.random_writes), (16 << 20, 256));
         assert!(plan.written < 24 << 20 && plan.seconds < 30.0);
         assert_eq!(config.plan(Profile::Glance).written, 0);
     }

@@ -3,7 +3,7 @@
 use crate::config::Limits;
 use crate::evidence::{self, Evidence};
 use crate::medium::{Link, Role};
-use crate::probe::{Fault, FaultKind, Measurement, NotMeasured, Probe, Reason};
+use crate::probe::{Fault, FaultKind, Measurement, NotMeasured, Probe, Proved, Reason};
 use serde::{Deserialize, Serialize};
 
 /// In rising order: the verdict of a medium is its worst finding.
@@ -66,6 +66,9 @@ pub const KINDS: &[Kind] = kinds![
     "write-error" "18413faf028a4f8e8423341c6bbb51cd", "the medium could not write", "save your data now and replace the medium";
     "data-lost" "8f1b221628e64a59bd952692c4f1208f", "what was written was not there when it was read back", "do not trust this medium; replace it";
     "data-changed" "623dc0cf8aa74422923f93e87ab21e30", "what was written came back changed", "check power and cable, then replace the medium";
+    "data-overwritten" "73ae040c06944d698488f7572918efd9", "what was written somewhere was overwritten by what was written elsewhere", "do not trust this medium; replace it";
+    "capacity-wraps" "77fecbf9de384f7dabff8ea3aa726c97", "the medium is smaller than it says: data beyond its real size overwrites other data", "do not trust this medium; have your money back";
+    "capacity-lost" "849a3bc2538143e9a63f37e2caf597f0", "the medium is smaller than it says, or its end is broken: data beyond is lost", "do not trust this medium; have your money back";
     "busy" "45427df423934951bd1113693058eb6d", "others used the medium at the same time, so a bad figure proves nothing", "run again when the machine has little to do";
     "usb2-port" "24bbd27b33fbf2a3c0aae081a42fc87a", "a SuperSpeed disk that got a USB 2 link though the board can do more", "use a SuperSpeed (blue) port; plug it in again, firmly; try another cable";
     "usb2-hub" "afe674fdd839e0d1bae053fe2ed29946", "a SuperSpeed disk behind a hub that can do USB 2 only", "plug it into the board itself, or use a USB 3 hub";
@@ -163,9 +166,17 @@ pub struct Results {
     pub measured: Vec<Measurement>,
     pub not_measured: Vec<NotMeasured>,
     pub faults: Vec<Fault>,
+    /// What probes without a figure proved.
+    pub proved: Vec<Proved>,
 }
 
 impl Results {
+    /// What a probe without a figure proved; empty where it proved nothing.
+    pub fn proved_of(&self, probe: Probe) -> String {
+        let proved = self.proved.iter().find(|proved| proved.probe == probe);
+        proved.map_or(String::new(), |proved| proved.sentence.clone())
+    }
+
     /// The figure of a probe in its unit, where it was measured.
     pub fn figure(&self, probe: Probe) -> Option<f64> {
         self.measured
@@ -213,12 +224,18 @@ fn fault(fault: &Fault) -> Finding {
         FaultKind::WriteError => "write-error",
         FaultKind::DataLost => "data-lost",
         FaultKind::DataChanged => "data-changed",
+        FaultKind::DataOverwritten => "data-overwritten",
+        FaultKind::CapacityWraps => "capacity-wraps",
+        FaultKind::CapacityLost => "capacity-lost",
     };
     let at = fault
         .sector
         .map(|sector| format!(" at sector {sector}"))
         .unwrap_or_default();
-    let data = matches!(fault.kind, FaultKind::DataLost | FaultKind::DataChanged);
+    let data = matches!(
+        fault.kind,
+        FaultKind::DataLost | FaultKind::DataChanged | FaultKind::DataOverwritten
+    );
     // Only what a second try confirmed condemns a medium; data that is there in one reading and
     // not in the next is bad all the same, and a failed write was an application's data.
     let severity = match fault.confirmed || data || fault.kind == FaultKind::WriteError {
@@ -259,9 +276,12 @@ fn missing(results: &Results, findings: &mut Vec<Finding>) {
             .measured
             .iter()
             .any(|m| m.probe == probe && m.operations > 0 && m.seconds > 0.0);
-        // The queued read tells more of a good disk; no limit rests on it.
+        let proved = results.proved.iter().any(|p| p.probe == probe);
+        // These tell more of a good disk; no limit rests on them alone.
+        let extra = matches!(probe, Probe::RandomReadQueued | Probe::RandomWriteSpan);
         if measured
-            || probe == Probe::RandomReadQueued
+            || proved
+            || extra
             || results
                 .faults
                 .iter()
@@ -428,11 +448,21 @@ fn random_write_slow(measured: &[Measurement], limits: &Limits, findings: &mut V
     let (warn, fail) = (limits.random_write_warn, limits.random_write_fail);
     let durable = measurement(measured, Probe::RandomWriteDurable);
     let plain = measurement(measured, Probe::RandomWrite);
+    // The small file flatters cards that keep few allocation units open: the lower figure counts.
+    let span = measurement(measured, Probe::RandomWriteSpan);
+    let lower = |small: Option<&Measurement>| match (small, span) {
+        (Some(small), Some(span)) => span.figure() < small.figure(),
+        _ => false,
+    };
     match plain {
         Some(_) if durable.is_none_or(|m| at_best(m) >= fail) => {
-            below("random-write-slow", plain, warn, 0.0, findings);
+            let judged = if lower(plain) { span } else { plain };
+            below("random-write-slow", judged, warn, 0.0, findings);
         }
-        _ => below("random-write-slow", durable, warn, fail, findings),
+        _ => {
+            let judged = if lower(durable) { span } else { durable };
+            below("random-write-slow", judged, warn, fail, findings);
+        }
     }
 }
 

@@ -46,6 +46,9 @@ pub struct Run {
     pub figures: BTreeMap<Probe, f64>,
     #[serde(default)]
     pub findings: Vec<Finding>,
+    /// What was proved of the capacity, and how far.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub capacity: String,
 }
 
 /// Every glance finds these anew where they still hold.

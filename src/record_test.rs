@@ -3,6 +3,7 @@ use super::*;
 /// A run that others test with too.
 pub fn run(n: u32) -> Run {
     Run {
+        capacity: String::new(),
         profile: "boot".into(),
         verdict: Verdict::Warn,
         complete: true,

@@ -6,6 +6,9 @@ use crate::evidence::{self, Evidence, smart::Smart};
 use crate::first_boot;
 use crate::judge::{self, Finding, Subject, Verdict};
 use crate::medium::{self, Found, Medium, Transport};
+use crate::probe::Probe;
+use crate::probe::budget::Plan;
+use crate::probe::capacity::live::CLAIM;
 use crate::probe::job::Job;
 use crate::probe::place;
 use crate::record::{FINDINGS, Record, Run, When, rounded};
@@ -374,6 +377,7 @@ impl Work<'_> {
             link: link_of(medium, outcome),
             figures,
             findings: findings.iter().take(FINDINGS).cloned().collect(),
+            capacity: outcome.results.proved_of(Probe::Capacity),
         };
         let record = self.record(medium);
         record.unfinished = run.unfinished.clone();
@@ -404,13 +408,23 @@ impl Work<'_> {
         );
         text += &match place::find(&job) {
             Ok(place) => format!(
-                "  written to  a new file in {}\n",
-                printable_path(&place.directory)
+                "  written to  a new file in {}{}\n",
+                printable_path(&place.directory),
+                claimed(&job.plan)
             ),
             Err((_, why)) => format!("  no writes   {why}\n"),
         };
         say(&text);
     }
+}
+
+/// For how long free space is low meanwhile.
+fn claimed(plan: &Plan) -> String {
+    if plan.stamps == 0 {
+        return String::new();
+    }
+    let seconds = CLAIM.as_secs();
+    format!("\n  claimed     all free space but the reserve, for {seconds} s at most")
 }
 
 /// The medium as it is mounted now: others were tested since it was found, and a mount point

@@ -207,6 +207,7 @@ impl Outcome {
             Message::Measured(measurement) => self.results.measured.push(*measurement),
             Message::NotMeasured(not) => self.results.not_measured.push(not),
             Message::Fault(fault) => self.results.faults.push(fault),
+            Message::Proved(proved) => self.results.proved.push(proved),
             Message::Wrote(bytes) => self.written = bytes,
             Message::FirstOperation(milliseconds) => self.first_operation_ms = Some(milliseconds),
             Message::Health(values) => self.health = Some(values),

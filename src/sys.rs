@@ -507,3 +507,91 @@ pub fn scsi_command(disk: &File, command: &[u8; 16], data: &mut [u8]) -> io::Res
     sense.truncate(usize::from(request.sense_written));
     Ok(sense)
 }
+
+/// `struct fiemap` of linux/fiemap.h without its extents.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct FiemapHead {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped: u32,
+    count: u32,
+    reserved: u32,
+}
+
+/// `struct fiemap_extent` of linux/fiemap.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct RawExtent {
+    /// Bytes from the start of the file.
+    pub logical: u64,
+    /// Bytes from the start of the file system's device (btrfs: in its own address space).
+    pub physical: u64,
+    pub length: u64,
+    reserved: [u64; 2],
+    /// FIEMAP_EXTENT_*.
+    pub flags: u32,
+    reserved_words: [u32; 3],
+}
+
+/// Extents of one call: 14 KiB of buffer.
+const FIEMAP_EXTENTS: usize = 256;
+
+#[repr(C)]
+struct Fiemap {
+    head: FiemapHead,
+    extents: [RawExtent; FIEMAP_EXTENTS],
+}
+
+const _: () = assert!(size_of::<FiemapHead>() == 32 && size_of::<RawExtent>() == 56);
+
+// The request's number bears the size of the head alone; the extents follow it.
+nix::ioctl_readwrite!(fiemap_request, b'f', 11, FiemapHead);
+
+/// The next extents of `file` from byte `start` on, after its data was written out; none at its end.
+/// # Errors
+/// `EOPNOTSUPP` where the file system gives none (vfat, exfat).
+pub fn extents(file: &File, start: u64) -> io::Result<Vec<RawExtent>> {
+    const FIEMAP_FLAG_SYNC: u32 = 1;
+    let mut map = Box::new(Fiemap {
+        head: FiemapHead {
+            start,
+            length: u64::MAX - start,
+            flags: FIEMAP_FLAG_SYNC,
+            count: FIEMAP_EXTENTS as u32,
+            ..FiemapHead::default()
+        },
+        extents: [RawExtent::default(); FIEMAP_EXTENTS],
+    });
+    // SAFETY: the kernel writes the head and at most `count` extents, which follow it in `map`; the
+    // pointer is derived from the whole of it.
+    unsafe { fiemap_request(file.as_raw_fd(), (&raw mut *map).cast()) }.map_err(io::Error::from)?;
+    let mapped = (map.head.mapped as usize).min(FIEMAP_EXTENTS);
+    Ok(map.extents[..mapped].to_vec())
+}
+
+nix::ioctl_write_ptr_bad!(fibmap_request, 1, libc::c_int); // FIBMAP of linux/fs.h: _IO(0x00, 1)
+
+nix::ioctl_read_bad!(block_size_request, 2, libc::c_int); // FIGETBSZ: _IO(0x00, 2)
+
+/// Bytes of a block as [`block_of`] counts them: vfat's statvfs tells its clusters instead.
+pub fn block_size(file: &File) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one int at a valid pointer.
+    unsafe { block_size_request(file.as_raw_fd(), &mut bytes) }.map_err(io::Error::from)?;
+    u64::try_from(bytes).map_err(io::Error::other)
+}
+
+/// The block of the file system's device where block `n` of `file` lies; `None` for a hole.
+/// # Errors
+/// `EPERM` without CAP_SYS_RAWIO; `EINVAL` where the file system does not answer.
+pub fn block_of(file: &File, n: u32) -> io::Result<Option<u32>> {
+    let mut block = n as libc::c_int;
+    // SAFETY: the kernel reads and writes one int; the pointer comes from a mutable place.
+    unsafe { fibmap_request(file.as_raw_fd(), &raw mut block) }.map_err(io::Error::from)?;
+    Ok(match block {
+        0 => None,
+        block => Some(block as u32),
+    })
+}

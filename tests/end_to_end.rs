@@ -52,7 +52,7 @@ impl Random {
 
 /// A complete boot run: every figure is there under the right identity, a user's file is on the
 /// disk as it was, and nothing else is.
-fn complete_run(mut disk: Disk) {
+fn complete_run(mut disk: Disk) -> Disk {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let content: Vec<u8> = (0..3 << 20).map(|_| random.next() as u8).collect();
     let file = format!("{}/a user's file", disk.mount());
@@ -70,6 +70,14 @@ fn complete_run(mut disk: Disk) {
     // The scratch file has 16 MiB; file systems round their own tables.
     let (used, before) = (disk.used(), before.1);
     assert!(used < before + (4 << 20), "{before} bytes, then {used}");
+    disk
+}
+
+/// What a boot run says of the capacity: how it was sampled, or why it was not.
+fn proved(disk: &Disk, part: &str) {
+    let last = last_run(&disk.state());
+    let capacity = last["capacity"].as_str().unwrap();
+    assert!(capacity.contains(part), "{capacity}");
 }
 
 /// What the state says after a complete boot run.
@@ -96,29 +104,33 @@ fn recorded(disk: &Disk, said: &str) {
 
 #[test]
 fn ext4() {
-    complete_run(or_skip!(Disk::ext4("ext4", 512)));
+    let disk = or_skip!(Disk::ext4("ext4", 512));
+    let disk = complete_run(disk);
+    proved(&disk, "stamps across 0.5 of 0.5 GiB read back twice");
+    proved(&disk, "over 0.5 GiB did not find an image of our own data");
+}
+
+/// The addresses of a file count from the partition, those of the disk do not.
+#[test]
+fn a_partition_at_an_odd_sector() {
+    let disk = or_skip!(Disk::partitioned("partition", 512, 20_001));
+    let disk = complete_run(disk);
+    proved(&disk, "stamps across 0.5 of 0.5 GiB read back twice");
+    proved(&disk, "did not find an image of our own data");
 }
 
 #[test]
 fn xfs() {
-    complete_run(or_skip!(Disk::formatted(
-        "xfs",
-        512,
-        "mkfs.xfs -q",
-        &[],
-        "defaults"
-    )));
+    let disk = Disk::formatted("xfs", 512, "mkfs.xfs -q", &[], "defaults");
+    let disk = complete_run(or_skip!(disk));
+    proved(&disk, "stamps across 0.5 of 0.5 GiB read back twice");
 }
 
 #[test]
 fn btrfs() {
-    complete_run(or_skip!(Disk::formatted(
-        "btrfs",
-        512,
-        "mkfs.btrfs -q",
-        &[],
-        "defaults"
-    )));
+    let disk = Disk::formatted("btrfs", 512, "mkfs.btrfs -q", &[], "defaults");
+    let disk = complete_run(or_skip!(disk));
+    proved(&disk, "no free space was sampled: btrfs");
 }
 
 #[test]

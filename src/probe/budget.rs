@@ -22,6 +22,10 @@ pub struct Plan {
     /// Operations of the random write.
     pub random_writes: u64,
     pub random_write_seconds: f64,
+    /// Stamps across the disk for the proof of its capacity, at most; 0 for none.
+    pub stamps: u64,
+    /// Seconds for what of that proof comes after the durable write.
+    pub capacity_seconds: f64,
 }
 
 /// The running account of a [`Plan`].
@@ -88,6 +92,8 @@ mod tests {
             write_seconds: 0.0,
             random_writes: 0,
             random_write_seconds: 0.0,
+            stamps: 0,
+            capacity_seconds: 0.0,
         };
         let mut budget = Budget::new(&plan);
         assert!(budget.spend(8192));

@@ -2,6 +2,7 @@
 //! checked against the disk's own counters.
 
 use super::budget::{Budget, Plan};
+use super::capacity::live;
 use super::io::Counters;
 use super::place::{self, Place, Refused};
 use super::scratch::{self, Scratch};
@@ -78,6 +79,9 @@ impl Job {
                 probes.push(Probe::RandomWrite);
             }
             probes.push(Probe::ReadBack);
+            if self.plan.stamps > 0 {
+                probes.extend([Probe::Capacity, Probe::RandomWriteSpan]);
+            }
         }
         probes
     }
@@ -89,6 +93,8 @@ pub struct Context<'a> {
     /// What the read probes read: the whole disk, or the scratch file.
     pub disk: File,
     pub whole_disk: bool,
+    /// Bytes that the disk claims, also where the reads are of a file.
+    pub disk_bytes: u64,
     pub budget: Budget,
     pub tell: &'a mut dyn FnMut(Message),
     /// Median latency of the random read, for the depth of the queued one.
@@ -99,6 +105,7 @@ impl<'a> Context<'a> {
     fn new(job: Job, disk: File, whole_disk: bool, tell: &'a mut dyn FnMut(Message)) -> Self {
         let budget = Budget::new(&job.plan);
         Self {
+            disk_bytes: job.bytes,
             job,
             disk,
             whole_disk,
@@ -164,7 +171,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn run(
+    pub fn run(
         &mut self,
         probe: Probe,
         measure: impl FnOnce(&mut Self) -> std::result::Result<Measurement, Stop>,
@@ -216,7 +223,7 @@ pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
             Err(stop) => match through_file(&job, &stop, &place) {
                 Some((disk, made)) => {
                     let mut context = Context::new(job, disk, false, tell);
-                    probes_through_file(&mut context, made);
+                    probes_through_file(&mut context, made, place.as_ref().ok());
                 }
                 None => cannot_open(&job, &stop, tell),
             },
@@ -260,14 +267,16 @@ fn through_file(
     Some((made.0.file.try_clone().ok()?, made))
 }
 
-fn probes_through_file(context: &mut Context, mut made: Made) {
+fn probes_through_file(context: &mut Context, mut made: Made, place: Option<&Place>) {
     let (scratch, bytes) = (&mut made.0, made.1);
+    let proof = place.and_then(|place| begin_proof(context, place));
     context.run(Probe::DurableWrite, |c| write::run(c, scratch, bytes));
     context.job.bytes = scratch.bytes();
     if scratch.blocks() > 0 {
         read_probes(context);
     }
     overwrite_probes(context, scratch);
+    end_proof(context, scratch, proof);
 }
 
 fn cannot_open(job: &Job, stop: &Stop, tell: &mut dyn FnMut(Message)) {
@@ -313,12 +322,18 @@ fn ask_for_health(context: &mut Context) {
 }
 
 fn write_probes(context: &mut Context, place: std::result::Result<Place, Refused>) {
-    match place.and_then(|place| make_scratch(&context.job, &place)) {
-        Ok((mut scratch, bytes)) => {
+    let made = place.and_then(|place| Ok((make_scratch(&context.job, &place)?, place)));
+    match made {
+        Ok(((mut scratch, bytes), place)) => {
+            let proof = begin_proof(context, &place);
             context.run(Probe::DurableWrite, |c| write::run(c, &mut scratch, bytes));
             overwrite_probes(context, &mut scratch);
+            end_proof(context, &scratch, proof);
         }
         Err((reason, detail)) => {
+            if context.job.plan.stamps > 0 && !context.budget.time_is_up() {
+                live::read_only(context);
+            }
             let probes = context.job.probes();
             for probe in probes
                 .into_iter()
@@ -336,7 +351,7 @@ fn overwrite_probes(context: &mut Context, scratch: &mut Scratch) {
         .job
         .probes()
         .into_iter()
-        .filter(|&probe| probe > Probe::DurableWrite)
+        .filter(|&probe| probe > Probe::DurableWrite && probe <= Probe::ReadBack)
     {
         if scratch.blocks() == 0 {
             context.not_measured(probe, Reason::Other, "nothing was written before");
@@ -345,6 +360,31 @@ fn overwrite_probes(context: &mut Context, scratch: &mut Scratch) {
         } else {
             context.run(probe, |c| random_write::run(c, scratch, probe));
         }
+    }
+}
+
+/// The first half of the capacity's proof, where it is wanted.
+fn begin_proof(context: &mut Context, place: &Place) -> Option<live::Running> {
+    if context.job.plan.stamps == 0 || context.budget.time_is_up() {
+        return None;
+    }
+    match live::begin(context, place) {
+        Ok(running) => Some(running),
+        Err(Stop::Fault(fault)) => {
+            (context.tell)(Message::Fault(fault));
+            None
+        }
+        Err(Stop::NotMeasured(reason, detail)) => {
+            context.not_measured(Probe::Capacity, reason, detail);
+            None
+        }
+    }
+}
+
+/// The second half.
+fn end_proof(context: &mut Context, scratch: &Scratch, running: Option<live::Running>) {
+    if let Some(running) = running {
+        live::finish(context, scratch, running);
     }
 }
 

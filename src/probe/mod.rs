@@ -1,6 +1,8 @@
 //! Active measurements: each probe does I/O within a budget and yields a measurement.
 
 pub mod budget;
+pub mod capacity;
+pub mod extents;
 pub mod histogram;
 pub mod io;
 pub mod job;
@@ -33,6 +35,10 @@ pub enum Probe {
     RandomWrite,
     /// Everything written, read twice past every cache and compared.
     ReadBack,
+    /// Is the disk as large as it claims?
+    Capacity,
+    /// 4 KiB overwrites across the whole disk, one at a time, flushed once at the end.
+    RandomWriteSpan,
 }
 
 impl Probe {
@@ -46,6 +52,8 @@ impl Probe {
             Probe::RandomWriteDurable => "random write, durable",
             Probe::RandomWrite => "random write",
             Probe::ReadBack => "read-back",
+            Probe::Capacity => "capacity",
+            Probe::RandomWriteSpan => "random write, spread",
         }
     }
 
@@ -64,7 +72,10 @@ impl Probe {
     pub fn writes(self) -> bool {
         matches!(
             self,
-            Probe::DurableWrite | Probe::RandomWrite | Probe::RandomWriteDurable
+            Probe::DurableWrite
+                | Probe::RandomWrite
+                | Probe::RandomWriteDurable
+                | Probe::RandomWriteSpan
         )
     }
 }
@@ -165,6 +176,19 @@ pub enum FaultKind {
     DataLost,
     /// What was written came back with some bits changed.
     DataChanged,
+    /// Something else that we wrote is there instead.
+    DataOverwritten,
+    /// The disk takes addresses modulo a smaller size.
+    CapacityWraps,
+    /// The disk keeps nothing beyond a smaller size.
+    CapacityLost,
+}
+
+/// What a probe without a figure proved, and how far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Proved {
+    pub probe: Probe,
+    pub sentence: String,
 }
 
 /// Data or sectors that proved bad.
@@ -197,6 +221,7 @@ pub enum Message {
     Measured(Box<Measurement>),
     NotMeasured(NotMeasured),
     Fault(Fault),
+    Proved(Proved),
     /// Bytes written so far by this run, counted before each write.
     Wrote(u64),
     /// The first operation of all, which bears a spin-up: milliseconds.

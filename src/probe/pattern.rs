@@ -13,13 +13,25 @@ fn mix(mut x: u64) -> u64 {
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
+fn start(seed: u64, index: u64, generation: u8) -> u64 {
+    mix(seed ^ mix(index.wrapping_mul(GOLDEN) ^ (u64::from(generation) << 56)))
+}
+
+fn word(start: u64, n: u64) -> u64 {
+    mix(start.wrapping_add((n + 1).wrapping_mul(GOLDEN)))
+}
+
 /// Fills one block of a file: `generation` counts the overwrites of that block.
 pub fn fill(block: &mut [u8], seed: u64, index: u64, generation: u8) {
-    let start = mix(seed ^ mix(index.wrapping_mul(GOLDEN) ^ (u64::from(generation) << 56)));
-    for (n, word) in block.chunks_exact_mut(8).enumerate() {
-        let value = mix(start.wrapping_add((n as u64 + 1).wrapping_mul(GOLDEN)));
-        word.copy_from_slice(&value.to_le_bytes());
+    let start = start(seed, index, generation);
+    for (n, bytes) in block.chunks_exact_mut(8).enumerate() {
+        bytes.copy_from_slice(&word(start, n as u64).to_le_bytes());
     }
+}
+
+/// The first eight bytes of such a block, little-endian: enough to look for it among many.
+pub fn first_word(seed: u64, index: u64, generation: u8) -> u64 {
+    word(start(seed, index, generation), 0)
 }
 
 /// A stream of offsets for random I/O: seeded, so that a run can be repeated.

@@ -72,6 +72,10 @@ impl Scratch {
         }
     }
 
+    pub fn fs_type(&self) -> &str {
+        &self.fs_type
+    }
+
     /// Blocks that were written at least once.
     pub fn blocks(&self) -> u64 {
         self.generations.len() as u64

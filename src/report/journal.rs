@@ -95,6 +95,9 @@ pub fn report(report: &Report) {
         fields.push((format!("{probe}_P99_US"), format!("{:.0}", measured.p99_us)));
         fields.push((format!("{probe}_MAX_US"), format!("{:.0}", measured.max_us)));
     }
+    for proved in &report.outcome.results.proved {
+        fields.push((field(proved.probe), proved.sentence.clone()));
+    }
     entry(level(report.verdict), &report.summary(), &fields);
     if !native() {
         return;
@@ -202,9 +205,9 @@ mod tests {
     fn the_readme_names_every_field_of_a_figure() {
         let readme = include_str!("../../README.md");
         let all = [SequentialRead, RandomRead, RandomReadQueued, DurableWrite];
-        for probe in all
-            .into_iter()
-            .chain([RandomWriteDurable, RandomWrite, ReadBack])
+        for probe in
+            all.into_iter()
+                .chain([RandomWriteDurable, RandomWrite, RandomWriteSpan, ReadBack])
         {
             let unit = probe.unit().replace('/', "_").to_uppercase();
             let name = format!("`{}_{unit}`", field(probe));

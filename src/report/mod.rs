@@ -155,6 +155,7 @@ pub mod tests {
         };
         let finding = Finding::new("data-lost", verdict, "12 blocks came back as zeros");
         let run = Run {
+            capacity: String::new(),
             profile: "boot".into(),
             verdict,
             complete: true,

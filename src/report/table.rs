@@ -66,6 +66,10 @@ pub fn block(report: &Report) -> String {
         report.profile, report.seconds
     );
     let _ = writeln!(text, "{}", cut(&format!("  {}", report.board.state())));
+    for proved in &report.outcome.results.proved {
+        let line = format!("{}: {}", proved.probe.words(), proved.sentence);
+        wrap(&mut text, &line);
+    }
     for finding in report.findings {
         let to_do = kind(&finding.code).map_or("", |kind| kind.to_do);
         let line = format!(

@@ -79,6 +79,8 @@ pub struct Disk {
     pub directory: Directory,
     /// `/dev/loopN`
     pub device: String,
+    /// What is mounted: the disk, or its first partition.
+    node: String,
     bytes: u64,
     mounted: Option<Mounted>,
 }
@@ -98,6 +100,7 @@ impl Disk {
         )?;
         Ok(Self {
             directory,
+            node: device.clone(),
             device,
             bytes,
             mounted: None,
@@ -126,6 +129,29 @@ impl Disk {
         Ok(disk)
     }
 
+    /// With one partition from `sector` on, and ext4 on it.
+    pub fn partitioned(name: &str, mib: u64, sector: u64) -> Result<Self, String> {
+        let mut disk = Self::new(name, mib << 20, &["-P"])?;
+        let table = disk.directory.path("table");
+        fs::write(&table, format!("label: dos\nstart={sector}, type=83\n")).unwrap();
+        let table = fs::File::open(&table).unwrap();
+        output(
+            Command::new("sfdisk")
+                .args(["-q", &disk.device])
+                .stdin(table),
+        )?;
+        // Where nobody makes nodes of partitions, the number is enough.
+        let name = disk.device.trim_start_matches("/dev/");
+        let number = format!("/sys/block/{name}/{name}p1/dev");
+        let number = fs::read_to_string(&number).map_err(|e| format!("{number}: {e}"))?;
+        let (major, minor) = number.trim().split_once(':').unwrap();
+        disk.node = disk.directory.path("partition");
+        output(Command::new("mknod").args([&disk.node, "b", major, minor]))?;
+        output(Command::new("mkfs.ext4").args(["-q", "-m", "0", &disk.node]))?;
+        disk.mounted = Some(Mounted::new(&[&disk.node], &disk.mount())?);
+        Ok(disk)
+    }
+
     /// A fresh ext4 goes on writing its own tables for a while, unless mkfs does it.
     pub fn ext4(name: &str, mib: u64) -> Result<Self, String> {
         let whole = "mkfs.ext4 -q -m 0 -E lazy_itable_init=0,lazy_journal_init=0";
@@ -136,7 +162,7 @@ impl Disk {
     pub fn remount(&mut self) {
         output(Command::new("umount").arg(self.mount())).unwrap();
         self.mounted = None;
-        self.mounted = Some(Mounted::new(&[&self.device], &self.mount()).unwrap());
+        self.mounted = Some(Mounted::new(&[&self.node], &self.mount()).unwrap());
     }
 
     /// What the state must know it by.

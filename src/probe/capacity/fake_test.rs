@@ -1,0 +1,313 @@
+//! The proof on emulated disks of 32 GiB, as in f3's own tests: real size, what is shown beyond it,
+//! a memory in front, damaged blocks.
+
+use super::diagnose::Diagnosis;
+use super::marker::Marker;
+use super::{Blocks, Proof, stamps};
+use crate::probe::extents::Extent;
+use crate::probe::pattern::{self, BLOCK, Random};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+
+const CLAIMED: u64 = 32 << 30;
+const MARKER: u64 = 16 << 20;
+const PAGE: u64 = BLOCK as u64;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Beyond {
+    Wraps,
+    Zeros,
+    Ones,
+    Noise,
+    LastWritten,
+}
+
+/// A disk that is whole up to `real` bytes; flash by its own 512-byte sectors.
+struct Fake {
+    claimed: u64,
+    real: u64,
+    beyond: Beyond,
+    cache: usize,
+    known: HashMap<u64, Vec<u8>>,
+    order: VecDeque<u64>,
+    flash: HashMap<u64, [u8; 512]>,
+    last: Vec<u8>,
+    noise: Random,
+    /// Of 1000 pages so many keep nothing.
+    dead: u64,
+    /// Of 1000 pages so many flip a bit.
+    flips: u64,
+    wrote: u64,
+}
+
+impl Fake {
+    fn new(real: u64, beyond: Beyond, cache: usize) -> Self {
+        Self {
+            claimed: CLAIMED,
+            real,
+            beyond,
+            cache,
+            known: HashMap::new(),
+            order: VecDeque::new(),
+            flash: HashMap::new(),
+            last: vec![0; BLOCK],
+            noise: Random::new(real),
+            dead: 0,
+            flips: 0,
+            wrote: 0,
+        }
+    }
+
+    /// A system of `mib` MiB of data on it, as a real card has low down.
+    fn with_system(mut self, mib: u64) -> Self {
+        let mut block = [0; BLOCK];
+        for n in 0..mib {
+            pattern::fill(&mut block, 99, n, 0);
+            self.store(n << 20, &block);
+        }
+        self
+    }
+
+    fn place(&self, at: u64) -> Option<u64> {
+        match self.beyond {
+            Beyond::Wraps => Some(at % self.real),
+            _ => (at < self.real).then_some(at),
+        }
+    }
+
+    fn chance(at: u64, of_1000: u64) -> bool {
+        Random::new(at / PAGE).below(1000) < of_1000
+    }
+
+    fn store(&mut self, at: u64, block: &[u8]) {
+        for (n, sector) in block.chunks_exact(512).enumerate() {
+            let at = at + n as u64 * 512;
+            if let Some(place) = self.place(at) {
+                if Self::chance(place, self.dead) {
+                    continue;
+                }
+                let mut sector: [u8; 512] = sector.try_into().unwrap();
+                sector[7] ^= u8::from(n == 3 && Self::chance(place, self.flips));
+                self.flash.insert(place / 512, sector);
+            }
+        }
+    }
+}
+
+impl Blocks for Fake {
+    fn bytes(&self) -> u64 {
+        self.claimed
+    }
+
+    fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        for (n, sector) in buffer.chunks_exact_mut(512).enumerate() {
+            let at = at + n as u64 * 512;
+            let within = (at % PAGE) as usize;
+            if let Some(block) = self.known.get(&(at / PAGE)) {
+                sector.copy_from_slice(&block[within..within + 512]);
+            } else if let Some(place) = self.place(at) {
+                let kept = self.flash.get(&(place / 512));
+                sector.copy_from_slice(kept.unwrap_or(&[0; 512]));
+            } else {
+                match self.beyond {
+                    Beyond::Ones => sector.fill(0xff),
+                    Beyond::Noise => {
+                        let next = &mut self.noise;
+                        sector
+                            .iter_mut()
+                            .for_each(|byte| *byte = next.below(256) as u8);
+                    }
+                    Beyond::LastWritten => sector.copy_from_slice(&self.last[within..within + 512]),
+                    _ => sector.fill(0),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, block: &[u8]) -> io::Result<()> {
+        self.wrote += block.len() as u64;
+        self.last = block.to_vec();
+        if self.cache > 0 {
+            if self.known.insert(at / PAGE, block.to_vec()).is_none() {
+                self.order.push_back(at / PAGE);
+            }
+            while self.order.len() * BLOCK > self.cache {
+                let oldest = self.order.pop_front().unwrap();
+                self.known.remove(&oldest);
+            }
+        }
+        self.store(at, block);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn time_is_up(&mut self) -> bool {
+        false
+    }
+}
+
+/// What a boot run does of it: the claim is all from 1 GiB on, the marker lies at 300 MiB.
+fn prove(disk: &mut Fake, seed: u64) -> Proof {
+    let low = 300 << 20;
+    let free = [Extent {
+        file: 0,
+        disk: 1 << 30,
+        length: disk.claimed - (1 << 30),
+    }];
+    let addresses = stamps::choose(&free, 768, &mut Random::new(seed));
+    let mut proof = Proof::begin(disk, &addresses, seed).unwrap();
+    let mut block = [0; BLOCK];
+    for n in 0..MARKER / PAGE {
+        pattern::fill(&mut block, seed ^ 1, n, 1);
+        disk.write(low + n * PAGE, &block).unwrap();
+    }
+    let blocks = (0..MARKER / PAGE).map(|n| (low + n * PAGE, n, 1));
+    let mut marker = Marker::new(seed ^ 1, blocks);
+    disk.wrote -= MARKER;
+    proof.go_on(disk, Some(&mut marker)).unwrap();
+    proof
+}
+
+fn ends(proof: &Proof) -> Option<(u64, u64)> {
+    proof.diagnoses.iter().find_map(|d| match d {
+        Diagnosis::Ends {
+            last_good,
+            first_bad,
+            ..
+        } => Some((*last_good, *first_bad)),
+        _ => None,
+    })
+}
+
+const CACHES: [usize; 4] = [0, 64 << 10, 1 << 20, 16 << 20];
+
+/// Half, a quarter, an eighth; the two of issue 5; twenty random ones in sectors.
+#[test]
+fn every_wrap_is_found_with_its_modulus() {
+    let mut random = Random::new(20);
+    let mut moduli = vec![16 << 30, 8 << 30, 4 << 30, 7450 << 20, 7680 << 20];
+    moduli.extend((0..20).map(|_| (2 << 30) + random.below((29 << 30) / 512) * 512));
+    for (n, &modulus) in moduli.iter().enumerate() {
+        // The marker is at 300 MiB: each cache takes its turn on the random ones.
+        let caches = if n < 5 {
+            &CACHES[..]
+        } else {
+            &CACHES[n % 4..n % 4 + 1]
+        };
+        for &cache in caches {
+            let mut disk = Fake::new(modulus, Beyond::Wraps, cache);
+            let proof = prove(&mut disk, n as u64);
+            assert_eq!(proof.wraps_at(), Some(modulus), "cache {cache}");
+            assert!(disk.wrote <= 12 << 20, "{} bytes", disk.wrote);
+        }
+    }
+}
+
+#[test]
+fn a_usual_size_is_found_before_anything_is_written() {
+    for modulus in [4 << 30, 7450 << 20, 7680 << 20] {
+        let mut disk = Fake::new(modulus, Beyond::Wraps, 0).with_system(300);
+        let proof = Proof::begin(&mut disk, &[1 << 31], 1).unwrap();
+        assert_eq!((proof.alias, disk.wrote), (Some(modulus), 0));
+    }
+}
+
+#[test]
+fn every_loss_is_found_whatever_stands_instead_and_in_any_memory() {
+    for beyond in [
+        Beyond::Zeros,
+        Beyond::Ones,
+        Beyond::Noise,
+        Beyond::LastWritten,
+    ] {
+        for (n, real) in [4 << 30, 7450 << 20, 16 << 30, 24 << 30]
+            .into_iter()
+            .enumerate()
+        {
+            // Each size with another memory; the table below has all of them.
+            let cache = CACHES[(n + beyond as usize) % 4];
+            {
+                let mut disk = Fake::new(real, beyond, cache);
+                let mut proof = prove(&mut disk, n as u64);
+                let what = format!(
+                    "{beyond:?} from {real}, cache {cache}: {:?}",
+                    proof.diagnoses
+                );
+                assert_eq!(proof.wraps_at(), None, "{what}");
+                let Some((last_good, first_bad)) = ends(&proof) else {
+                    panic!("{what}")
+                };
+                assert!(last_good < real && real <= first_bad, "{what}");
+                proof.restore(&mut disk).unwrap();
+                assert!(disk.wrote <= 12 << 20, "{} bytes", disk.wrote);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_genuine_disk_is_none_of_it_and_is_as_it_was() {
+    for seed in 0..5 {
+        let mut disk = Fake::new(u64::MAX, Beyond::Wraps, CACHES[seed as usize % 4]);
+        disk.claimed = [64 << 20, 1 << 30, 8 << 30, CLAIMED, 64 << 30][seed as usize % 5];
+        disk.claimed += 2 << 30;
+        let mut disk = disk.with_system(200);
+        let mut block = [0; BLOCK];
+        disk.read(10 << 20, &mut block).unwrap();
+        let mut proof = prove(&mut disk, seed);
+        assert_eq!(
+            (proof.wraps_at(), &proof.diagnoses[..]),
+            (None, &[][..]),
+            "{seed}"
+        );
+        assert_eq!(proof.stamps.count(), 768);
+        proof.restore(&mut disk).unwrap();
+        // All that is left is the system and the marker.
+        let marker = (MARKER / 512) as usize;
+        let left = disk
+            .flash
+            .values()
+            .filter(|s| s.iter().any(|&b| b != 0))
+            .count();
+        assert_eq!(left, marker + 200 * 8);
+    }
+}
+
+#[test]
+fn damage_is_damage() {
+    for (dead, flips) in [(10, 0), (1, 0), (0, 10), (0, 1000)] {
+        let mut disk = Fake::new(u64::MAX, Beyond::Wraps, 0);
+        (disk.dead, disk.flips) = (dead, flips);
+        let proof = prove(&mut disk, 5);
+        let damage =
+            |d: &Diagnosis| matches!(d, Diagnosis::Lost { .. } | Diagnosis::Changed { .. });
+        assert!(proof.diagnoses.iter().all(damage), "{:?}", proof.diagnoses);
+        // One in a hundred cannot hide from 768 stamps; one in a thousand can.
+        assert!(!proof.diagnoses.is_empty() || dead == 1);
+        assert_eq!(proof.wraps_at(), None);
+    }
+}
+
+/// The low blocks of a fake that wraps hold what they held, once the proof is over.
+#[test]
+fn a_fakes_system_is_whole_after_the_proof() {
+    for n in 0..5 {
+        let modulus = (3 << 30) + n * 4096 * 997;
+        let mut disk = Fake::new(modulus, Beyond::Wraps, 0).with_system(1024);
+        let before = disk.flash.clone();
+        let mut proof = prove(&mut disk, n);
+        assert_eq!(proof.wraps_at(), Some(modulus));
+        proof.restore(&mut disk).unwrap();
+        let marker = (300 << 20) / 512..(316 << 20) / 512;
+        for (at, sector) in &before {
+            assert!(
+                marker.contains(at) || disk.flash[at] == *sector,
+                "sector {at}"
+            );
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! The proof on a real disk: free space is claimed for a moment, the chosen blocks are kept and the
+//! rest is given back; what is stamped lies in those blocks, and is read from the disk itself.
+
+use super::diagnose::{Diagnosis, smallest_share};
+use super::marker::Marker;
+use super::{Blocks, Proof, STAMPS, stamps};
+use crate::probe::extents::{self, Extent};
+use crate::probe::io::{Meter, Pace, read_exact};
+use crate::probe::job::Context;
+use crate::probe::pattern::{BLOCK, Random};
+use crate::probe::place::Place;
+use crate::probe::scratch::{self, Scratch};
+use crate::probe::{Fault, FaultKind, Measurement, Message, Probe, Proved, Stop};
+use crate::sys::Buffer;
+use nix::fcntl::{FallocateFlags, fallocate};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The longest time that free space may be low, and what is claimed at a time.
+pub const CLAIM: Duration = Duration::from_secs(2);
+const CLAIMED_AT_ONCE: u64 = 1 << 30;
+/// Of the budget so much is left to the file system's own writes for a stamp: its extent, its
+/// block of the bitmap. Seen on ext4 of 29 GiB: 2.8 MiB in a whole boot run with 614 stamps.
+const OWN: u64 = 4096;
+
+/// Free space that was claimed: the chosen blocks of it, the rest is given back.
+pub struct Claim {
+    scratch: Scratch,
+    extents: Vec<Extent>,
+    addresses: Vec<u64>,
+    /// Bytes that were claimed, and how long they were.
+    bytes: u64,
+    low: Duration,
+}
+
+impl Claim {
+    /// Claims what the reserve and `others` leave, chooses `count` blocks and gives the rest back.
+    /// # Errors
+    /// With the reason why the disk cannot be sampled through this file system.
+    fn new(
+        place: &Place,
+        sys: &Path,
+        others: u64,
+        count: usize,
+        seed: u64,
+    ) -> Result<Self, String> {
+        if !matches!(place.fs_type.as_str(), "ext4" | "xfs") {
+            let fs = &place.fs_type;
+            return Err(format!(
+                "{fs} does not tell in advance where a block will lie"
+            ));
+        }
+        let said = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
+        let free = scratch::space(&place.directory)
+            .map_err(said("ask for the free space"))?
+            .free;
+        let scratch = Scratch::create(place).map_err(said("create a file"))?;
+        if !scratch.direct {
+            return Err("the file system takes no direct I/O".into());
+        }
+        let start = Instant::now();
+        let bytes = claim(
+            &scratch.file,
+            free.saturating_sub(place.reserve + others),
+            start,
+        );
+        let extents = extents::of(&scratch.file, &place.fs_type, sys)?;
+        let mut chosen = Claim {
+            addresses: stamps::choose(&extents, count, &mut Random::new(seed)),
+            scratch,
+            extents,
+            bytes,
+            low: Duration::ZERO,
+        };
+        chosen
+            .give_back(bytes)
+            .map_err(said("give the claimed space back"))?;
+        chosen.low = start.elapsed();
+        Ok(chosen)
+    }
+
+    /// Punches out all but the chosen blocks, and forgets where the rest was.
+    fn give_back(&mut self, bytes: u64) -> io::Result<()> {
+        let block = BLOCK as u64;
+        let kept = |&at: &u64| {
+            let file = extents::in_file(&self.extents, at)?;
+            Some(Extent {
+                file,
+                disk: at,
+                length: block,
+            })
+        };
+        let mut kept: Vec<Extent> = self.addresses.iter().filter_map(kept).collect();
+        kept.sort_unstable_by_key(|extent| extent.file);
+        let mut from = 0;
+        let end = Extent {
+            file: bytes,
+            disk: 0,
+            length: 0,
+        };
+        for extent in kept.iter().chain([&end]) {
+            punch(&self.scratch.file, from, extent.file)?;
+            from = extent.file + block;
+        }
+        self.extents = kept;
+        Ok(())
+    }
+}
+
+/// Allocates up to `wanted` bytes, as much as there is in the time; they need not be in one piece.
+fn claim(file: &File, wanted: u64, start: Instant) -> u64 {
+    let (mut done, mut step) = (0, CLAIMED_AT_ONCE);
+    while done < wanted && step >= 1 << 20 && start.elapsed() < CLAIM {
+        let length = step.min(wanted - done);
+        match fallocate(file, FallocateFlags::empty(), done as i64, length as i64) {
+            Ok(()) => done += length,
+            // Others need the space too: what is left in small pieces is theirs.
+            Err(_) => step /= 4,
+        }
+    }
+    done
+}
+
+fn punch(file: &File, from: u64, to: u64) -> io::Result<()> {
+    if to <= from {
+        return Ok(());
+    }
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(file, flags, from as i64, (to - from) as i64).map_err(io::Error::from)
+}
+
+/// The disk with our files on it.
+struct Live<'a> {
+    /// The whole disk, where it may be opened.
+    disk: Option<&'a File>,
+    bytes: u64,
+    /// Our files and where they lie.
+    files: Vec<(&'a File, &'a [Extent])>,
+    until: Instant,
+    pace: Pace,
+}
+
+impl Live<'_> {
+    fn file_at(&self, at: u64) -> Option<(&File, u64)> {
+        self.files
+            .iter()
+            .find_map(|(file, extents)| Some((*file, extents::in_file(extents, at)?)))
+    }
+
+    fn leave_room(&mut self, start: Instant) {
+        if self.pace.due(start.elapsed()) {
+            self.pace.pause();
+        }
+    }
+
+    /// Whether the file system itself reads another content at a stamp than the disk shows there:
+    /// then it was not the disk's fault, the address was wrong.
+    fn disagree(&self, at: u64) -> io::Result<bool> {
+        let (Some(disk), Some((file, offset))) = (self.disk, self.file_at(at)) else {
+            return Ok(false);
+        };
+        let (mut ours, mut shown) = (Buffer::new(BLOCK)?, Buffer::new(BLOCK)?);
+        read_exact(file, &mut ours, offset)?;
+        read_exact(disk, &mut shown, at)?;
+        Ok(*ours != *shown)
+    }
+}
+
+impl Blocks for Live<'_> {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let start = Instant::now();
+        match (self.disk, self.file_at(at)) {
+            (Some(disk), _) => read_exact(disk, buffer, at),
+            (None, Some((file, offset))) => read_exact(file, buffer, offset),
+            (None, None) => Err(io::ErrorKind::PermissionDenied.into()),
+        }?;
+        self.leave_room(start);
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, block: &[u8]) -> io::Result<()> {
+        let start = Instant::now();
+        let Some((file, offset)) = self.file_at(at) else {
+            return Err(io::Error::other("no file of ours lies there"));
+        };
+        file.write_all_at(block, offset)?;
+        self.leave_room(start);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.files.iter().try_for_each(|(file, _)| file.sync_data())
+    }
+
+    fn time_is_up(&mut self) -> bool {
+        Instant::now() >= self.until
+    }
+}
+
+/// A proof between its two halves.
+pub struct Running {
+    claim: Option<Claim>,
+    proof: Option<Proof>,
+    /// Why free space was not sampled.
+    why: String,
+}
+
+/// The half before the durable write, see [`Proof::begin`].
+pub fn begin(context: &mut Context, place: &Place) -> Result<Running, Stop> {
+    let job = &context.job;
+    let plan = &job.plan;
+    let others = plan.file + plan.random_writes * BLOCK as u64;
+    let each = 2 * BLOCK as u64 + OWN;
+    let affordable = context.budget.left().saturating_sub(others) / each;
+    let count = affordable.min(plan.stamps.min(STAMPS as u64));
+    let (mut claim, mut why) = (None, String::new());
+    let salt = job.seed ^ 3;
+    if context.spend(count * each) {
+        let job = &context.job;
+        match Claim::new(place, &job.sys, others, count as usize, salt) {
+            Ok(made) => claim = Some(made),
+            Err(reason) => why = reason,
+        }
+    }
+    let none = (Vec::new(), Vec::new());
+    let (addresses, files) = claim.as_ref().map_or(none, |claim| {
+        (
+            claim.addresses.clone(),
+            vec![(&claim.scratch.file, &claim.extents[..])],
+        )
+    });
+    let mut live = live(context, files, 3.0);
+    // Without the whole disk only our own files can be looked at.
+    let proof = match live.disk.is_some() || !addresses.is_empty() {
+        true => Some(Proof::begin(&mut live, &addresses, salt)),
+        false => None,
+    };
+    let proof = match proof.transpose() {
+        Ok(proof) => proof,
+        Err(error) => return Err(context.stop(Probe::Capacity, &error, "stamp the disk")),
+    };
+    Ok(Running { claim, proof, why })
+}
+
+/// What can be told of a disk that may not be written: aliases.
+pub fn read_only(context: &mut Context) {
+    let mut live = live(context, Vec::new(), 3.0);
+    if live.disk.is_none() {
+        return;
+    }
+    match Proof::begin(&mut live, &[], context.job.seed) {
+        Ok(proof) => {
+            let found = faults(&proof, context.disk_bytes);
+            found
+                .into_iter()
+                .for_each(|fault| (context.tell)(Message::Fault(fault)));
+        }
+        // The read probes tell a disk that cannot be read.
+        Err(error) => log::debug!("{error}"),
+    }
+}
+
+fn live<'a>(context: &'a Context, files: Vec<(&'a File, &'a [Extent])>, seconds: f64) -> Live<'a> {
+    Live {
+        disk: context.whole_disk.then_some(&context.disk),
+        bytes: context.disk_bytes,
+        files,
+        until: context.budget.until(seconds),
+        pace: Pace::new(),
+    }
+}
+
+/// The half after it, up to where everything is put back as it was.
+pub fn finish(context: &mut Context, scratch: &Scratch, running: Running) {
+    let Running {
+        claim,
+        proof: Some(mut proof),
+        why,
+    } = running
+    else {
+        tell(context, running.why);
+        return;
+    };
+    let scratch_extents = extents::of(&scratch.file, scratch.fs_type(), &context.job.sys);
+    let scratch_extents = scratch_extents.unwrap_or_default();
+    let seed = context.job.seed;
+    let marks = marks(scratch, &scratch_extents);
+    let mut marker =
+        (context.whole_disk && !marks.is_empty()).then(|| Marker::new(seed, marks.into_iter()));
+    let mut files = vec![(&scratch.file, &scratch_extents[..])];
+    files.extend(
+        claim
+            .iter()
+            .map(|claim| (&claim.scratch.file, &claim.extents[..])),
+    );
+    (context.tell)(Message::Started(Probe::Capacity));
+    let mut live = live(context, files.clone(), context.job.plan.capacity_seconds);
+    let ended = proof.go_on(&mut live, marker.as_mut());
+    let wrong = proof
+        .first_bad()
+        .is_some_and(|at| live.disagree(at).unwrap_or(false));
+    if let Err(error) = ended
+        && let Stop::Fault(fault) = context.stop(Probe::Capacity, &error, "prove the capacity")
+    {
+        (context.tell)(Message::Fault(fault));
+    }
+    let sentence = match wrong {
+        true => "the file system moved its blocks meanwhile, so nothing is proved".into(),
+        false => sentence(context, &proof, claim.as_ref(), &why),
+    };
+    if !wrong {
+        faults(&proof, context.disk_bytes)
+            .into_iter()
+            .for_each(|fault| (context.tell)(Message::Fault(fault)));
+    }
+    tell(context, sentence);
+    if proof.stamps.count() > 0 {
+        let until = context.budget.until(60.0);
+        context.run(Probe::RandomWriteSpan, |context| {
+            restore(context, files, &mut proof, until)
+        });
+    }
+}
+
+/// Puts back what was there: an overwrite in random order across the whole disk, one at a time.
+fn restore(
+    context: &mut Context,
+    files: Vec<(&File, &[Extent])>,
+    proof: &mut Proof,
+    until: Instant,
+) -> Result<Measurement, Stop> {
+    let mut meter = Meter::new(Probe::RandomWriteSpan);
+    let mut live = Live {
+        disk: None,
+        bytes: context.disk_bytes,
+        files,
+        until,
+        pace: Pace::new(),
+    };
+    let restored = proof.stamps.restore(&mut live, |disk, at, block| {
+        meter.time(BLOCK as u64, || disk.write(at, block))
+    });
+    restored.map_err(|e| context.stop(Probe::RandomWriteSpan, &e, "put a block back"))?;
+    Ok(meter.measurement(1, true))
+}
+
+/// Where each block of the scratch file lies.
+fn marks(scratch: &Scratch, extents: &[Extent]) -> Vec<(u64, u64, u8)> {
+    let block = BLOCK as u64;
+    let blocks = extents.iter().flat_map(|extent| {
+        (0..extent.length / block).map(|n| (extent.disk + n * block, extent.file / block + n))
+    });
+    blocks
+        .filter_map(|(at, index)| {
+            let generation = *scratch.generations.get(index as usize)?;
+            (generation < 100).then_some((at, index, generation))
+        })
+        .collect()
+}
+
+fn tell(context: &mut Context, sentence: String) {
+    (context.tell)(Message::Proved(Proved {
+        probe: Probe::Capacity,
+        sentence,
+    }));
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 30))
+}
+
+/// What was proved, and how far: also where nothing bad was found.
+fn sentence(context: &Context, proof: &Proof, claim: Option<&Claim>, why: &str) -> String {
+    let all = context.disk_bytes;
+    let mut parts = Vec::new();
+    match proof.stamps.count() {
+        0 if proof.wraps_at().is_some() => {}
+        0 => parts.push(format!("no free space was sampled: {why}")),
+        count => {
+            let (low, high) = proof.span;
+            parts.push(format!(
+                "{count} stamps across {} of {} GiB read back twice; {:.1} % or more bad blocks would have shown with 99 % probability",
+                gib(high - low), gib(all), smallest_share(count) * 100.0
+            ));
+        }
+    }
+    if proof.scan.reads > 0 {
+        parts.push(format!(
+            "{} reads over {} GiB {} an image of our own data",
+            proof.scan.reads,
+            gib(proof.scan.covered),
+            if proof.scan.wraps_at.is_some() {
+                "found"
+            } else {
+                "did not find"
+            }
+        ));
+    }
+    if let Some(claim) = claim {
+        let (bytes, low) = (gib(claim.bytes), claim.low.as_millis());
+        parts.push(format!("{bytes} GiB were claimed for {low} ms"));
+    }
+    parts.join("; ")
+}
+
+/// The proof's diagnoses as faults.
+fn faults(proof: &Proof, all: u64) -> Vec<Fault> {
+    let fault = |kind, at: Option<u64>, count, detail: String| Fault {
+        probe: Probe::Capacity,
+        kind,
+        sector: at.map(|at| at / 512),
+        count,
+        confirmed: proof.confirmed,
+        detail,
+    };
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    if let Some(real) = proof.wraps_at() {
+        let detail = format!(
+            "real size {} of {}: what lies beyond overwrites what lies below",
+            mib(real),
+            mib(all)
+        );
+        return vec![Fault {
+            confirmed: true,
+            ..fault(FaultKind::CapacityWraps, None, 1, detail)
+        }];
+    }
+    let one = |diagnosis: &Diagnosis| match *diagnosis {
+        Diagnosis::Wraps { .. } => None, // told above
+        Diagnosis::Ends {
+            last_good,
+            first_bad,
+            instead,
+        } => Some(fault(
+            FaultKind::CapacityLost,
+            Some(first_bad),
+            1,
+            format!(
+                "{instead} instead of what was written from {} on; usable up to {} of {}",
+                mib(first_bad),
+                mib(last_good),
+                mib(all)
+            ),
+        )),
+        Diagnosis::Changed { count, first, bits } => {
+            let detail = format!("{bits} of 32768 bits changed in a stamp");
+            Some(fault(FaultKind::DataChanged, Some(first), count, detail))
+        }
+        Diagnosis::Lost {
+            count,
+            first,
+            instead,
+        } => {
+            let detail = format!("{instead} instead of a stamp");
+            Some(fault(FaultKind::DataLost, Some(first), count, detail))
+        }
+        Diagnosis::Overwritten { count, first } => {
+            let detail = "another stamp instead of its own".into();
+            Some(fault(
+                FaultKind::DataOverwritten,
+                Some(first),
+                count,
+                detail,
+            ))
+        }
+        Diagnosis::Unreadable { count, first } => {
+            let detail = format!("{count} stamps could not be read");
+            Some(fault(FaultKind::ReadError, Some(first), count, detail))
+        }
+    };
+    proof.diagnoses.iter().filter_map(one).collect()
+}
