@@ -65,6 +65,7 @@ tests() {
     need btrfs-progs mkfs.btrfs "btrfs disks to test on"
     need dosfstools mkfs.vfat "vfat disks to test on"
     need fio fio "what the probes are compared with"
+    need bindfs bindfs "a file system that stands for a share"
     need hdparm hdparm "what compat is compared with"
     need python3 python3 "helpers of the tests"
     need util-linux losetup "loop devices"

@@ -199,7 +199,7 @@ impl Work<'_> {
         let known_before = evidence::collect(Path::new("/"), medium);
         let start = Instant::now();
         let outcome = match medium.bytes {
-            0 => Outcome::default(),
+            0 if !job.share => Outcome::default(),
             // One medium whose child cannot start is unknown; the others go on.
             _ => supervise::run(&job, deadline, &self.interrupted, &mut |message| {
                 report::progress::say(medium, message)
@@ -266,7 +266,11 @@ impl Work<'_> {
         let spins = medium.rotational || medium.transport == Transport::Usb;
         Job {
             device: Path::new("/dev").join(medium.device.replace('!', "/")),
-            sys: Path::new("/sys/block").join(&medium.device),
+            sys: match medium.transport {
+                Transport::Network => PathBuf::from("/sys"), // never gone
+                _ => Path::new("/sys/block").join(&medium.device),
+            },
+            share: medium.transport == Transport::Network,
             bytes: medium.bytes,
             logical_block: medium.logical_block,
             volatile_cache: medium.volatile_cache,
@@ -324,7 +328,7 @@ impl Work<'_> {
         outcome: &Outcome,
         evidence: &Evidence,
     ) -> Vec<Finding> {
-        if medium.bytes == 0 {
+        if medium.bytes == 0 && medium.transport != Transport::Network {
             return vec![Finding::new(
                 "no-medium",
                 Verdict::Unknown,
@@ -430,8 +434,11 @@ fn claimed(plan: &Plan) -> String {
 /// The medium as it is mounted now: others were tested since it was found, and a mount point
 /// that lost its disk leads to another medium.
 fn mounted_now(medium: &Medium) -> Medium {
-    let device = format!("/dev/{}", medium.device.replace('!', "/"));
-    let found = medium::find_only(Path::new("/"), &[device])
+    let asked = match (medium.transport, medium.mounts.first()) {
+        (Transport::Network, Some(mount)) => mount.path.to_string_lossy().into(),
+        _ => format!("/dev/{}", medium.device.replace('!', "/")),
+    };
+    let found = medium::find_only(Path::new("/"), &[asked])
         .unwrap_or_default()
         .media;
     let mounts = found

@@ -26,6 +26,7 @@ PROBES = [
 # An order for our child (src/probe/job.rs) whose plan is spent on one probe.
 PLAN = """device = "{device}"
 sys = "{sys}"
+share = false
 bytes = {bytes}
 logical_block = 512
 volatile_cache = false

@@ -835,3 +835,47 @@ fn a_classic_tool_refuses_what_would_do_harm() {
     assert_eq!(disk.listing(), ["lost+found"]);
     run(&["compat", "dd", "--dir", "/dev/shm", "--yes"]).says(3, "RAM");
 }
+
+// bindfs stands for the client of a share: FUSE, as sshfs and gvfs are.
+#[test]
+fn a_share_is_written_and_read_through_its_client() {
+    let disk = or_skip!(Disk::ext4("share", 512));
+    let at = disk.directory.path("share");
+    fs::create_dir(&at).unwrap();
+    let client = Command::new("bindfs").args([&disk.mount(), &at]).status();
+    if !client.is_ok_and(|status| status.success()) {
+        return skipped("end-to-end share", "bindfs cannot be mounted here");
+    }
+    let state = disk.directory.path("state");
+    let ran = run(&[
+        "run",
+        "--medium",
+        &at,
+        "--profile",
+        "boot",
+        "--state-dir",
+        &state,
+    ]);
+    let dd = run(&[
+        "compat",
+        "dd",
+        "--dir",
+        &at,
+        "--size",
+        "16MiB",
+        "--yes",
+        "--state-dir",
+        &state,
+    ]);
+    let left = disk.listing();
+    let _ = Command::new("umount").args(["-l", &at]).status();
+    let all = format!("status {}: {}{}", ran.status, ran.err, ran.out);
+    assert!((0..=2).contains(&ran.status), "{all}");
+    assert!(all.contains("share0") && all.contains("read-back"), "{all}");
+    dd.says(0, "16777216 bytes (17 MB, 16 MiB) copied");
+    assert!(dd.out.contains("to be durable"), "{}", dd.out);
+    assert_eq!(left, ["lost+found"]);
+    let (identity, record) = record(&state);
+    assert!(identity.starts_with("share:fuse"), "{identity}");
+    assert!(record.get("unfinished").is_none(), "{record:?}");
+}

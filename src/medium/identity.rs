@@ -150,7 +150,7 @@ pub fn names(tree: &Tree, disk: &Path, transport: Transport) -> (String, Option<
             ),
             _ => ("Generic SD/MMC Storage Card".to_string(), None),
         },
-        Transport::Usb | Transport::Scsi | Transport::Other => {
+        Transport::Usb | Transport::Scsi | Transport::Network | Transport::Other => {
             match (line("vendor"), line("model")) {
                 (Some(vendor), Some(model)) => {
                     let (short, long) = (strip(&vendor), strip(&model));

@@ -9,6 +9,7 @@ pub mod mountinfo;
 mod nvme;
 pub mod registers;
 mod resolve;
+mod share;
 pub mod tree;
 pub mod usb;
 
@@ -45,6 +46,8 @@ pub enum Transport {
     Nvme,
     Virtio,
     Loop,
+    /// A share of another machine.
+    Network,
     Other,
 }
 
@@ -138,38 +141,17 @@ pub fn find_only(root: &Path, asked: &[String]) -> Result<Found> {
     // The others are looked at too: an identity depends on who else claims it. Why there
     // is no root medium was not asked.
     let _ = search.add_own(true);
-    let wanted: Vec<PathBuf> = asked.iter().flat_map(|asked| search.ask(asked)).collect();
-    let wanted: Vec<String> = wanted.iter().map(|disk| tree::name_of(disk)).collect();
+    let wanted: Vec<String> = asked.iter().flat_map(|asked| search.ask(asked)).collect();
     let mut found = search.finish();
     found.media.retain(|medium| wanted.contains(&medium.device));
     Ok(found)
-}
-
-/// What a path lies on.
-#[derive(Clone, Debug)]
-pub struct MountPoint {
-    pub fs_type: String,
-    pub source: String,
-    /// The file system is another machine's.
-    pub network: bool,
-}
-
-/// The mount that `path`, which has no links, lies on.
-/// # Errors
-/// Where mountinfo cannot be read.
-pub fn mount_of(path: &Path) -> Result<Option<MountPoint>> {
-    let mounts = mountinfo::Mounts::read(&tree::Tree::new(Path::new("/")))?;
-    Ok(mounts.owner(path).map(|entry| MountPoint {
-        fs_type: entry.fs_type.clone(),
-        source: entry.source.clone(),
-        network: resolve::is_network(&entry.fs_type),
-    }))
 }
 
 /// The disks found so far.
 struct Search {
     machine: Machine,
     disks: Vec<(Role, PathBuf)>,
+    shares: Vec<Medium>,
     none: Vec<NoMedium>,
 }
 
@@ -181,6 +163,7 @@ impl Search {
         Ok(Self {
             machine,
             disks: Vec::new(),
+            shares: Vec::new(),
             none: Vec::new(),
         })
     }
@@ -199,8 +182,11 @@ impl Search {
         root.map(|_| ())
     }
 
-    /// Adds the disks that `asked` names and returns them.
-    fn ask(&mut self, asked: &str) -> Vec<PathBuf> {
+    /// Adds the disks, or the share, that `asked` names and returns their devices.
+    fn ask(&mut self, asked: &str) -> Vec<String> {
+        if let Some(share) = self.share(asked) {
+            return vec![share];
+        }
         let below = self.machine.asked_disks(asked).unwrap_or_else(|reason| {
             self.refuse(asked, &reason);
             Vec::new()
@@ -209,7 +195,29 @@ impl Search {
         for disk in &disks {
             self.add(Role::Configured, disk.clone());
         }
-        disks
+        disks.iter().map(|disk| tree::name_of(disk)).collect()
+    }
+
+    /// Adds the share that `asked` lies on, without touching it: its server may not answer.
+    fn share(&mut self, asked: &str) -> Option<String> {
+        let path = Path::new(asked);
+        let entry = self.machine.mounts.owner(path)?;
+        if !path.is_absolute()
+            || !resolve::is_network(&entry.fs_type)
+            || entry.point == Path::new("/")
+        {
+            return None;
+        }
+        let share = share::medium(&self.machine.tree, entry, path, self.shares.len());
+        let known = self
+            .shares
+            .iter()
+            .find(|known| known.identity == share.identity);
+        let device = known.unwrap_or(&share).device.clone();
+        if device == share.device {
+            self.shares.push(share);
+        }
+        Some(device)
     }
 
     fn refuse(&mut self, asked: &str, reason: &str) {
@@ -243,7 +251,8 @@ impl Search {
             .map(|(role, disk)| describe::medium(&self.machine, *role, disk))
             .collect();
         identity::separate(&mut media);
-        let mut media: Vec<Medium> = media.into_iter().map(|(medium, _)| medium).collect();
+        let disks = media.into_iter().map(|(medium, _)| medium);
+        let mut media: Vec<Medium> = disks.chain(self.shares).collect();
         media.sort_by_key(|medium| (medium.role != Role::Root, medium.device.clone()));
         Found {
             media,

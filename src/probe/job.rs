@@ -27,6 +27,8 @@ pub struct Job {
     pub device: PathBuf,
     /// Its directory `/sys/block/D`.
     pub sys: PathBuf,
+    /// A network share: there is no disk to read, and no counter of what reached it.
+    pub share: bool,
     pub bytes: u64,
     pub logical_block: u32,
     /// A write is durable only after a flush.
@@ -68,6 +70,12 @@ impl Job {
 
     /// The probes of this job, in order.
     pub fn probes(&self) -> Vec<Probe> {
+        if self.share {
+            return match self.plan.file {
+                0 => Vec::new(),
+                _ => vec![Probe::DurableWrite, Probe::ReadBack],
+            };
+        }
         let mut probes = vec![
             Probe::SequentialRead,
             Probe::RandomRead,
@@ -141,6 +149,11 @@ impl<'a> Context<'a> {
             Ok(measurement) if measurement.operations == 0 => {
                 self.not_measured(probe, Reason::Time, "no operation ended in time");
             }
+            // Flushed, or read anew after the client's pages were dropped; a server counts nothing
+            // here. What its own memory gave is above no ceiling but the network's.
+            Ok(measurement) if self.job.share => {
+                (self.tell)(Message::Measured(Box::new(measurement)));
+            }
             Ok(mut measurement) => match (before, Counters::read(&self.job.sys.join("stat"))) {
                 (Ok(before), Ok(after)) => {
                     measurement.whole_disk = self.whole_disk;
@@ -166,6 +179,10 @@ impl<'a> Context<'a> {
                     self.not_measured(probe, Reason::DeviceGone, error.to_string())
                 }
             },
+            // It is the server or the way to it that failed; no sector is known to be bad.
+            Err(Stop::Fault(fault)) if self.job.share => {
+                self.not_measured(probe, Reason::DeviceGone, fault.detail);
+            }
             Err(Stop::Fault(fault)) => (self.tell)(Message::Fault(fault)),
             Err(Stop::NotMeasured(reason, detail)) => self.not_measured(probe, reason, detail),
         }
@@ -209,7 +226,9 @@ fn foreign(measurement: &Measurement, read: u64, written: u64) -> u64 {
 /// Runs all probes of a job, telling what they yield as they yield it.
 pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
     place::clean(&job);
-    if !job.only_clean {
+    if job.share && !job.only_clean {
+        share(job, tell);
+    } else if !job.only_clean {
         let place = place::find(&job);
         match open(&job) {
             Ok(disk) => {
@@ -277,6 +296,28 @@ fn probes_through_file(context: &mut Context, mut made: Made, place: Option<&Pla
     }
     overwrite_probes(context, scratch);
     end_proof(context, scratch, proof);
+}
+
+/// A share has files only.
+fn share(job: Job, tell: &mut dyn FnMut(Message)) {
+    if job.plan.file == 0 {
+        return;
+    }
+    let made = place::find(&job).and_then(|place| {
+        let made = make_scratch(&job, &place)?;
+        let file = made.0.file.try_clone();
+        Ok((file.map_err(|e| (Reason::Other, e.to_string()))?, made))
+    });
+    match made {
+        Ok((file, (mut scratch, bytes))) => {
+            let mut context = Context::new(job, file, false, tell);
+            context.run(Probe::DurableWrite, |c| write::run(c, &mut scratch, bytes));
+            overwrite_probes(&mut context, &mut scratch);
+        }
+        Err((reason, detail)) => {
+            cannot_open(&job, &Stop::NotMeasured(reason, detail), tell);
+        }
+    }
 }
 
 fn cannot_open(job: &Job, stop: &Stop, tell: &mut dyn FnMut(Message)) {

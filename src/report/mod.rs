@@ -62,6 +62,7 @@ fn replace(path: &Path, temporary: &Path, text: &str) -> Result<()> {
 /// 10^9 bytes with one digit, as on the box.
 pub fn gigabytes(bytes: u64) -> String {
     match bytes {
+        0 => "size unknown".into(),
         b if b >= 1_000_000_000 => format!("{:.1} GB", b as f64 / 1e9),
         b => format!("{:.1} MB", b as f64 / 1e6),
     }
