@@ -219,6 +219,8 @@ fn foreign(measurement: &Measurement, read: u64, written: u64) -> u64 {
     match measurement.probe {
         Probe::DurableWrite => read + written.saturating_sub(OWN_SEQUENTIAL * own),
         probe if probe.writes() => read + written.saturating_sub(OWN_RANDOM * own),
+        // A full journal goes on writing what the probes before wrote.
+        Probe::ReadBack => written.saturating_sub(own) + read.saturating_sub(own),
         _ => written + read.saturating_sub(own),
     }
 }
