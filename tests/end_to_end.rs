@@ -879,3 +879,31 @@ fn a_share_is_written_and_read_through_its_client() {
     assert!(identity.starts_with("share:fuse"), "{identity}");
     assert!(record.get("unfinished").is_none(), "{record:?}");
 }
+
+/// A bug report of this very machine.
+#[test]
+fn a_record_of_this_machine_is_read_again() {
+    let directory = Directory::new("record");
+    let (archive, tree) = (directory.path("a.tar"), directory.path("tree"));
+    fs::create_dir_all(&tree).unwrap();
+    run(&["record", &archive]).says(0, "KiB");
+    run(&["record", &archive]).says(70, "File exists");
+    assert!(fs::metadata(&archive).unwrap().len() < 400 << 10);
+    let unpacked = Command::new("tar")
+        .args(["-xf", &archive, "-C", &tree])
+        .status();
+    assert!(unpacked.unwrap().success());
+    let (here, there) = (run(&["list"]), run(&["list", "--root", &tree]));
+    there.says(0, "");
+    // What changes from one moment to the next, and what is masked.
+    let stands = |line: &&str| {
+        let moving = [
+            "identity", "written", "mounted", "board:", "SMART", "kernel",
+        ];
+        !moving.iter().any(|word| line.contains(word))
+    };
+    let lines = |ran: &common::Ran| -> Vec<String> {
+        ran.out.lines().filter(stands).map(String::from).collect()
+    };
+    assert_eq!(lines(&there), lines(&here));
+}

@@ -411,9 +411,12 @@ pub fn scsi_counters(source: &Source) -> Option<ScsiCounters> {
 }
 
 impl ScsiCounters {
-    pub fn less(&self, start: &Self) -> (u32, u32) {
+    /// What they rose by. A disk that was `asked` for its SMART data answers with sense data, which
+    /// the kernel counts for an error: those two commands are ours.
+    pub fn less(&self, start: &Self, asked: bool) -> (u32, u32) {
+        let own = if asked { 2 } else { 0 };
         (
-            self.errors.saturating_sub(start.errors),
+            self.errors.saturating_sub(start.errors + own),
             self.timeouts.saturating_sub(start.timeouts),
         )
     }
@@ -448,6 +451,19 @@ mod tests {
         ] {
             assert_eq!(bos_super_speed(broken), None, "{broken:?}");
         }
+    }
+
+    #[test]
+    fn a_rise_counts_and_our_own_commands_do_not() {
+        let counters = |errors, timeouts| ScsiCounters {
+            errors,
+            timeouts,
+            during: None,
+        };
+        assert_eq!(counters(9, 1).less(&counters(7, 0), false), (2, 1));
+        assert_eq!(counters(9, 1).less(&counters(7, 1), true), (0, 0));
+        // The disk went and came again.
+        assert_eq!(counters(1, 0).less(&counters(7, 1), false), (0, 0));
     }
 
     #[test]

@@ -69,7 +69,8 @@ pub fn collect_after(root: &Path, medium: &Medium, start: &Evidence) -> Evidence
             ..counters(source)
         };
         if let (Some(scsi), Some(start)) = (&mut now.scsi, &start.scsi) {
-            scsi.during = Some(scsi.less(start));
+            let asked = smart::way(source) == Some(smart::Way::Sat);
+            scsi.during = Some(scsi.less(start, asked));
         }
         if let Some(card) = &mut now.card {
             card.count_errors(source);
