@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     case("a_disk_is_plugged_in", plugged_in),
     case("a_failure_is_seen_everywhere", failure),
     case("removed_purged_and_installed_again", package),
+    case("nothing_at_boot_waits_for_us", nothing_waits),
 ];
 
 /// The summary lines of this boot, once there is one that has `part` in its JSON.
@@ -82,8 +83,7 @@ fn first_boot(guest: &mut Guest) {
 }
 
 fn second_boot(guest: &mut Guest) {
-    guest.must("sync");
-    guest.power_cycle();
+    println!("boot with us:\n{}", boot(guest));
     let line = summary(guest, r#""VERDICT""#);
     // Unknown is tested again, and so whole.
     if !line.contains(r#""PROFILE":"boot""#) {
@@ -183,4 +183,21 @@ fn package(guest: &mut Guest) {
         ),
         "active\nactive",
     );
+}
+
+/// Switches off and on; what took how long, for a person.
+fn boot(guest: &mut Guest) -> String {
+    guest.must("sync");
+    guest.power_cycle();
+    guest.must("systemctl is-system-running --wait; systemd-analyze; systemd-analyze --no-pager critical-chain multi-user.target; systemd-analyze blame --no-pager | head -5")
+}
+
+fn nothing_waits(guest: &mut Guest) {
+    let all = "graphical.target multi-user.target basic.target sysinit.target getty.target";
+    let waits = guest.must(&format!(
+        "systemctl list-dependencies --plain --after {all}"
+    ));
+    assert!(!waits.contains("storage-selftest.service"), "{waits}");
+    guest.must("systemctl -q mask storage-selftest.timer storage-selftest-routine.timer");
+    println!("boot without us:\n{}", boot(guest));
 }
