@@ -81,7 +81,8 @@ const PATTERNS: &[(Kind, &str)] = &[
         "EXT4-fs ({}): warning: mounting fs with errors*",
     ),
     (Kind::NotUnmounted, "EXT4-fs ({}): recovery complete*"),
-    (Kind::FileSystem, "Aborting journal on device {}-8.*"),
+    // ext4 without its journal refuses every write.
+    (Kind::ReadOnly, "Aborting journal on device {}-8.*"),
     (Kind::FileSystem, "JBD2: *rror* for {}-8.*"),
     (Kind::FileSystem, "JBD2: *rror* on {}-8*"),
     (Kind::FileSystem, "BTRFS error (device {})*csum failed*"),
@@ -134,6 +135,7 @@ const PATTERNS: &[(Kind, &str)] = &[
     (Kind::Card, "{}: recovery failed!*"),
     (Kind::Card, "{}: Timeout waiting for hardware *interrupt*"),
     (Kind::Card, "{}: timeout waiting for hardware *interrupt*"),
+    (Kind::Card, "{}: previous command never completed*"),
     (Kind::Card, "{}: reducing overclock due to errors*"),
     (Kind::Card, "{}: cancelling overclock*"),
     (Kind::Card, "{}: running CQE recovery*"),
