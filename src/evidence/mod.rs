@@ -106,7 +106,7 @@ pub fn way_to_ask(root: &Path, medium: &Medium) -> Option<smart::Way> {
 pub fn collect_and_ask(root: &Path, medium: &Medium) -> Evidence {
     let ask = || {
         let way = way_to_ask(root, medium)?;
-        let device = Path::new("/dev").join(&medium.device);
+        let device = Path::new("/dev").join(medium.device.replace('!', "/"));
         smart::read(&std::fs::File::open(device).ok()?, way).ok()
     };
     let values = if root == Path::new("/") { ask() } else { None };

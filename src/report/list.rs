@@ -34,6 +34,10 @@ pub fn list(found: &Found, evidence: impl Fn(&Medium) -> Evidence) -> String {
                 note(&known, mount)
             );
         }
+        board = Some(known.board.clone());
+        if medium.transport == Transport::Network {
+            continue; // what follows is of a disk
+        }
         let _ = writeln!(text, "  queue      {}", queue(medium, &known));
         let _ = writeln!(text, "  written    {}", written(medium, &known));
         if let Some(smart) = &known.smart {
@@ -45,7 +49,6 @@ pub fn list(found: &Found, evidence: impl Fn(&Medium) -> Evidence) -> String {
             let _ = writeln!(text, "  SMART      unknown");
         }
         let _ = writeln!(text, "  kernel     {}", known.log.summary());
-        board = Some(known.board);
     }
     if let Some(board) = board {
         let _ = writeln!(text, "board: {}; {}", board.who(), board.state());
