@@ -142,7 +142,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!("limits", "superspeed_mb_s_warn", 40 "MB/s", 0 - 100000, "the same on USB 3", limits.superspeed_warn),
     setting!("profile.boot", "seconds", 30 "s", 2 - 600, "time for each medium", budgets[0].seconds),
     setting!("profile.boot", "written_mib", 24 "MiB", 0 - 1024, "bytes written to each medium", budgets[0].written_mib),
-    setting!("profile.glance", "seconds", 2 "s", 1 - 60, "time for each medium; nothing is written", budgets[1].seconds),
+    setting!("profile.glance", "seconds", 2 "s", 1 - 60, "time for each medium; 64 KiB are written at most", budgets[1].seconds),
     setting!("profile.routine", "seconds", 20 "s", 2 - 600, "time for each medium", budgets[2].seconds),
     setting!("profile.routine", "written_mib", 12 "MiB", 0 - 1024, "bytes written to each medium", budgets[2].written_mib),
     setting!("profile.full", "seconds", 300 "s", 2 - 3600, "time for each medium", budgets[3].seconds),
@@ -338,7 +338,11 @@ impl Config {
         Plan {
             // Time to end the operations under way and to report before the deadline.
             seconds: budgets.seconds * 0.95,
-            written: (usable * f64::from(1 << 20)) as u64,
+            // A glance stamps a little of the canary anew.
+            written: match profile {
+                Profile::Glance => 64 << 10,
+                _ => (usable * f64::from(1 << 20)) as u64,
+            },
             place_seconds: place,
             random_seconds: random,
             file: if file < 4.0 { 0 } else { (file as u64) << 20 },
@@ -503,7 +507,7 @@ mod tests {
         let plan = config.plan(Profile::Boot);
         assert_eq!((plan.file, plan.random_writes), (16 << 20, 256));
         assert!(plan.written < 24 << 20 && plan.seconds < 30.0);
-        assert_eq!(config.plan(Profile::Glance).written, 0);
+        assert_eq!(config.plan(Profile::Glance).written, 64 << 10);
     }
 
     #[test]

@@ -67,6 +67,7 @@ pub const KINDS: &[Kind] = kinds![
     "data-lost" "8f1b221628e64a59bd952692c4f1208f", "what was written was not there when it was read back", "do not trust this medium; replace it";
     "data-changed" "623dc0cf8aa74422923f93e87ab21e30", "what was written came back changed", "check power and cable, then replace the medium";
     "data-overwritten" "73ae040c06944d698488f7572918efd9", "what was written somewhere was overwritten by what was written elsewhere", "do not trust this medium; replace it";
+    "data-forgotten" "ce0c9d7f30ba4d0b9d90f2e6d1a5c7b4", "what an earlier run wrote was gone after a power cycle", "save your data now and replace the medium: it takes writes and forgets them";
     "capacity-wraps" "77fecbf9de384f7dabff8ea3aa726c97", "the medium is smaller than it says: data beyond its real size overwrites other data", "do not trust this medium; have your money back";
     "capacity-lost" "849a3bc2538143e9a63f37e2caf597f0", "the medium is smaller than it says, or its end is broken: data beyond is lost", "do not trust this medium; have your money back";
     "busy" "45427df423934951bd1113693058eb6d", "others used the medium at the same time, so a bad figure proves nothing", "run again when the machine has little to do";
@@ -227,6 +228,7 @@ fn fault(fault: &Fault) -> Finding {
         FaultKind::DataOverwritten => "data-overwritten",
         FaultKind::CapacityWraps => "capacity-wraps",
         FaultKind::CapacityLost => "capacity-lost",
+        FaultKind::DataForgotten => "data-forgotten",
     };
     let at = fault
         .sector
@@ -234,7 +236,10 @@ fn fault(fault: &Fault) -> Finding {
         .unwrap_or_default();
     let data = matches!(
         fault.kind,
-        FaultKind::DataLost | FaultKind::DataChanged | FaultKind::DataOverwritten
+        FaultKind::DataLost
+            | FaultKind::DataChanged
+            | FaultKind::DataOverwritten
+            | FaultKind::DataForgotten
     );
     // Only what a second try confirmed condemns a medium; data that is there in one reading and
     // not in the next is bad all the same, and a failed write was an application's data.

@@ -4,6 +4,7 @@ use crate::config::Profile;
 use crate::evidence;
 use crate::judge::{Before, Finding, Verdict};
 use crate::probe::Probe;
+use crate::probe::canary::Canary;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -87,6 +88,9 @@ pub struct Record {
     /// What the disk counted about itself in the last run that asked it.
     #[serde(default)]
     pub health: BTreeMap<String, u64>,
+    /// The blocks that the last run left, see [`Canary`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Canary>,
     /// The last runs, oldest first.
     #[serde(default, rename = "run")]
     pub runs: heapless::Vec<Run, RUNS>,

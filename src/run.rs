@@ -281,6 +281,11 @@ impl Work<'_> {
             state_directory: absolute(&self.arguments.state_dir),
             spin_up: if spins { SPIN_UP } else { 0.0 },
             only_clean: false,
+            canary: self
+                .state
+                .media
+                .get(&medium.identity)
+                .and_then(|record| record.canary.clone()),
             seed: seed(),
             plan: self.config.plan(profile),
         }
@@ -390,6 +395,9 @@ impl Work<'_> {
             record.health = health.clone();
         }
         record.latency = outcome.results.measured.iter().map(latency).collect();
+        if let Some(canary) = &outcome.canary {
+            record.canary = (!canary.path.as_os_str().is_empty()).then(|| canary.clone());
+        }
         record.add(run);
         self.write_state()
     }

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::judge::Results;
+use crate::probe::canary::Canary;
 use crate::probe::job::{self, Job};
 use crate::probe::{Message, NotMeasured, Probe, Reason};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -31,6 +32,8 @@ pub struct Outcome {
     pub first_operation_ms: Option<f64>,
     /// What the disk counts about itself.
     pub health: Option<crate::evidence::smart::Values>,
+    /// What the next run has to know of the canary, where that is new.
+    pub canary: Option<Canary>,
     /// Why it did not come to its end.
     pub unfinished: Option<(Reason, String)>,
 }
@@ -207,6 +210,7 @@ impl Outcome {
             Message::Measured(measurement) => self.results.measured.push(*measurement),
             Message::NotMeasured(not) => self.results.not_measured.push(not),
             Message::Fault(fault) => self.results.faults.push(fault),
+            Message::Canary(canary) => self.canary = Some(canary),
             Message::Proved(proved) => self.results.proved.push(proved),
             Message::Wrote(bytes) => self.written = bytes,
             Message::FirstOperation(milliseconds) => self.first_operation_ms = Some(milliseconds),

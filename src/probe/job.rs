@@ -2,6 +2,7 @@
 //! checked against the disk's own counters.
 
 use super::budget::{Budget, Plan};
+use super::canary::{self, Canary};
 use super::capacity::live;
 use super::io::Counters;
 use super::place::{self, Place, Refused};
@@ -43,6 +44,9 @@ pub struct Job {
     pub health: Option<crate::evidence::smart::Way>,
     /// Seconds that the very first read may take beyond the plan: a disk has to spin up.
     pub spin_up: f64,
+    /// What the last run left on the medium to be read now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Canary>,
     /// Just remove what a killed run left.
     pub only_clean: bool,
     pub seed: u64,
@@ -235,6 +239,7 @@ pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
         match open(&job) {
             Ok(disk) => {
                 let mut context = Context::new(job, disk, true, tell);
+                verify_canary(&mut context);
                 read_probes(&mut context);
                 ask_for_health(&mut context);
                 if context.job.plan.file > 0 {
@@ -244,6 +249,7 @@ pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
             Err(stop) => match through_file(&job, &stop, &place) {
                 Some((disk, made)) => {
                     let mut context = Context::new(job, disk, false, tell);
+                    verify_canary(&mut context);
                     probes_through_file(&mut context, made, place.as_ref().ok());
                 }
                 None => cannot_open(&job, &stop, tell),
@@ -297,7 +303,7 @@ fn probes_through_file(context: &mut Context, mut made: Made, place: Option<&Pla
         read_probes(context);
     }
     overwrite_probes(context, scratch);
-    end_proof(context, scratch, proof);
+    end_proof(context, scratch, place, proof);
 }
 
 /// A share has files only.
@@ -337,6 +343,13 @@ fn cannot_open(job: &Job, stop: &Stop, tell: &mut dyn FnMut(Message)) {
     }
 }
 
+/// What the last run left is read first of all, before anything of this one can hide it.
+fn verify_canary(context: &mut Context) {
+    if let Some(canary) = context.job.canary.clone() {
+        canary::verify(context, canary);
+    }
+}
+
 fn read_probes(context: &mut Context) {
     match random_read::first_operation(context) {
         Ok(time) => {
@@ -371,7 +384,7 @@ fn write_probes(context: &mut Context, place: std::result::Result<Place, Refused
             let proof = begin_proof(context, &place);
             context.run(Probe::DurableWrite, |c| write::run(c, &mut scratch, bytes));
             overwrite_probes(context, &mut scratch);
-            end_proof(context, &scratch, proof);
+            end_proof(context, &scratch, Some(&place), proof);
         }
         Err((reason, detail)) => {
             if context.job.plan.stamps > 0 && !context.budget.time_is_up() {
@@ -425,9 +438,14 @@ fn begin_proof(context: &mut Context, place: &Place) -> Option<live::Running> {
 }
 
 /// The second half.
-fn end_proof(context: &mut Context, scratch: &Scratch, running: Option<live::Running>) {
-    if let Some(running) = running {
-        live::finish(context, scratch, running);
+fn end_proof(
+    context: &mut Context,
+    scratch: &Scratch,
+    place: Option<&Place>,
+    running: Option<live::Running>,
+) {
+    if let (Some(running), Some(place)) = (running, place) {
+        live::finish(context, scratch, place, running);
     }
 }
 

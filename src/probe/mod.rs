@@ -1,6 +1,7 @@
 //! Active measurements: each probe does I/O within a budget and yields a measurement.
 
 pub mod budget;
+pub mod canary;
 pub mod capacity;
 pub mod extents;
 pub mod histogram;
@@ -39,6 +40,8 @@ pub enum Probe {
     Capacity,
     /// 4 KiB overwrites across the whole disk, one at a time, flushed once at the end.
     RandomWriteSpan,
+    /// Blocks that the last run left, read after a power cycle.
+    Canary,
 }
 
 impl Probe {
@@ -53,6 +56,7 @@ impl Probe {
             Probe::RandomWrite => "random write",
             Probe::ReadBack => "read-back",
             Probe::Capacity => "capacity",
+            Probe::Canary => "canary",
             Probe::RandomWriteSpan => "random write, spread",
         }
     }
@@ -182,6 +186,8 @@ pub enum FaultKind {
     CapacityWraps,
     /// The disk keeps nothing beyond a smaller size.
     CapacityLost,
+    /// What an earlier run wrote was gone after a power cycle.
+    DataForgotten,
 }
 
 /// What a probe without a figure proved, and how far.
@@ -222,6 +228,8 @@ pub enum Message {
     NotMeasured(NotMeasured),
     Fault(Fault),
     Proved(Proved),
+    /// What the next run has to know of the canary; without a path there is none.
+    Canary(canary::Canary),
     /// Bytes written so far by this run, counted before each write.
     Wrote(u64),
     /// The first operation of all, which bears a spin-up: milliseconds.

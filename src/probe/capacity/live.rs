@@ -4,6 +4,7 @@
 use super::diagnose::{Diagnosis, smallest_share};
 use super::marker::Marker;
 use super::{Blocks, Proof, STAMPS, stamps};
+use crate::probe::canary;
 use crate::probe::extents::{self, Extent};
 use crate::probe::io::{Meter, Pace, read_exact};
 use crate::probe::job::Context;
@@ -107,6 +108,30 @@ impl Claim {
         }
         self.extents = kept;
         Ok(())
+    }
+}
+
+impl Claim {
+    /// Cuts the holes out of the file, so that nobody who copies it writes gigabytes of zeros.
+    /// Returns where its blocks are then.
+    fn without_holes(&self) -> io::Result<Vec<u64>> {
+        let block = BLOCK as u64;
+        let file = &self.scratch.file;
+        let offsets: Vec<u64> = self.extents.iter().map(|extent| extent.file).collect();
+        let Some(last) = offsets.last() else {
+            return Ok(offsets);
+        };
+        file.set_len(last + block)?;
+        // From the end, so that what is before it keeps its place.
+        for n in (0..offsets.len()).rev() {
+            let from = n.checked_sub(1).map_or(0, |before| offsets[before] + block);
+            let length = (offsets[n] - from) as i64;
+            let flags = FallocateFlags::FALLOC_FL_COLLAPSE_RANGE;
+            if length > 0 {
+                fallocate(file, flags, from as i64, length).map_err(io::Error::from)?;
+            }
+        }
+        Ok((0..offsets.len() as u64).map(|n| n * block).collect())
     }
 }
 
@@ -216,13 +241,14 @@ pub struct Running {
 pub fn begin(context: &mut Context, place: &Place) -> Result<Running, Stop> {
     let job = &context.job;
     let plan = &job.plan;
-    let others = plan.file + plan.random_writes * BLOCK as u64;
+    let kept = (canary::BLOCKS + plan.random_writes as usize) * BLOCK;
+    let others = plan.file + kept as u64;
     let each = 2 * BLOCK as u64 + OWN;
     let affordable = context.budget.left().saturating_sub(others) / each;
     let count = affordable.min(plan.stamps.min(STAMPS as u64));
     let (mut claim, mut why) = (None, String::new());
     let salt = job.seed ^ 3;
-    if context.spend(count * each) {
+    if context.spend(count * each + (canary::BLOCKS * BLOCK) as u64) {
         let job = &context.job;
         match Claim::new(place, &job.sys, others, count as usize, salt) {
             Ok(made) => claim = Some(made),
@@ -278,7 +304,7 @@ fn live<'a>(context: &'a Context, files: Vec<(&'a File, &'a [Extent])>, seconds:
 }
 
 /// The half after it, up to where everything is put back as it was.
-pub fn finish(context: &mut Context, scratch: &Scratch, running: Running) {
+pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: Running) {
     let Running {
         claim,
         proof: Some(mut proof),
@@ -326,6 +352,27 @@ pub fn finish(context: &mut Context, scratch: &Scratch, running: Running) {
         context.run(Probe::RandomWriteSpan, |context| {
             restore(context, files, &mut proof, until)
         });
+    }
+    let fake = proof.wraps_at().is_some() || !proof.diagnoses.is_empty();
+    if let (Some(claim), false) = (claim, fake || wrong) {
+        keep(context, place, claim);
+    }
+}
+
+/// Makes 64 of the chosen blocks the canary, gives back the others.
+fn keep(context: &mut Context, place: &Place, mut claim: Claim) {
+    let all = claim.addresses.len();
+    let count = canary::BLOCKS.min(all);
+    claim.addresses = (0..count)
+        .map(|n| claim.addresses[n * all / count])
+        .collect();
+    let made = claim.give_back(claim.bytes).and_then(|()| {
+        let offsets = claim.without_holes()?;
+        canary::make(&claim.scratch.file, offsets, place, context.job.seed ^ 4)
+    });
+    match made {
+        Ok(canary) => (context.tell)(Message::Canary(canary)),
+        Err(error) => log::warn!("no canary is kept: {error}"),
     }
 }
 
