@@ -82,7 +82,9 @@ rig() {
     need qemu-system-x86 qemu-system-x86_64 "the emulated amd64 board"
     need qemu-system-arm qemu-system-aarch64 "the emulated arm64 board"
     need qemu-utils qemu-img "its disks"
-    need ipxe-qemu /usr/lib/ipxe/qemu "boot ROMs that QEMU looks for"
+    local roms=/usr/lib/ipxe/qemu # of Debian 12
+    [ -d $roms ] || roms=/usr/share/qemu/pxe-virtio.rom # of Debian 13
+    need ipxe-qemu $roms "boot ROMs that QEMU looks for"
     need seabios /usr/share/seabios/bios.bin "its BIOS"
     need mmdebstrap mmdebstrap "makes the guest with systemd"
     need busybox-static busybox "the guest without a distribution"
@@ -143,7 +145,8 @@ if [ ${#packages[@]} -gt 0 ]; then
         exit 1
     fi
     export DEBIAN_FRONTEND=noninteractive
-    apt=(-o DPkg::Lock::Timeout=300) # someone else may be installing
+    # Someone else may be installing, and nobody answers questions about changed files.
+    apt=(-o DPkg::Lock::Timeout=300 -o DPkg::Options::=--force-confold)
     if [ -n "$backports" ]; then
         # Backports for this one command; the machine's own sources stay as they are.
         lists=$PWD/target/apt

@@ -40,7 +40,10 @@ give() {
 }
 give /etc/ssl/certs/ca-certificates.crt /etc/resolv.conf /etc/hosts /etc/pip.conf ~/.cargo/config.toml
 mapfile -t settings < <(grep -ls Acquire /etc/apt/apt.conf /etc/apt/apt.conf.d/*)
-give "${settings[@]}"
+for file in "${settings[@]}"; do
+    # A package's own file would stand in that package's way there.
+    dpkg-query -S "$file" >/dev/null 2>&1 || give "$file"
+done
 mapfile -t environment < <(env | grep -iE '^((https?|no|all)_proxy|pip_(index|extra|cert|default|timeout)[a-z_]*|cargo_(http|net|registr)[a-z_]*)=' || true)
 
 git clone --quiet --no-hardlinks . "$root/root/storage-selftest"
