@@ -70,7 +70,7 @@ pub const KINDS: &[Kind] = kinds![
     "data-forgotten" "ce0c9d7f30ba4d0b9d90f2e6d1a5c7b4", "what an earlier run wrote was gone after a power cycle", "save your data now and replace the medium: it takes writes and forgets them";
     "capacity-wraps" "77fecbf9de384f7dabff8ea3aa726c97", "the medium is smaller than it says: data beyond its real size overwrites other data", "do not trust this medium; have your money back";
     "capacity-lost" "849a3bc2538143e9a63f37e2caf597f0", "the medium is smaller than it says, or its end is broken: data beyond is lost", "do not trust this medium; have your money back";
-    "busy" "45427df423934951bd1113693058eb6d", "others used the medium at the same time, so a bad figure proves nothing", "run again when the machine has little to do";
+    "busy" "45427df423934951bd1113693058eb6d", "others used the medium or the processor at the same time, so a bad figure proves nothing", "run again when the machine has little to do";
     "usb2-port" "24bbd27b33fbf2a3c0aae081a42fc87a", "a SuperSpeed disk that got a USB 2 link though the board can do more", "use a SuperSpeed (blue) port; plug it in again, firmly; try another cable";
     "usb2-hub" "afe674fdd839e0d1bae053fe2ed29946", "a SuperSpeed disk behind a hub that can do USB 2 only", "plug it into the board itself, or use a USB 3 hub";
     "usb1-link" "e8e3fef5fa02b1b1849c06ed68743433", "a disk on a link of USB 1, twelve Mbit/s at most", "try another port, cable or hub";
@@ -368,16 +368,37 @@ fn measurement(measured: &[Measurement], probe: Probe) -> Option<&Measurement> {
     measured.iter().find(|m| m.probe == probe)
 }
 
-/// Bytes that others moved meanwhile count in a medium's favour: what the figure would be, had
-/// all of them been ours.
+/// What others did meanwhile counts in a medium's favour: what the figure would be, had all bytes
+/// been ours, and had we never waited for a processor.
 fn at_best(measured: &Measurement) -> f64 {
     let share = measured.foreign_bytes as f64 / measured.bytes.max(1) as f64;
-    measured.figure() * (1.0 + share)
+    let own = (measured.seconds - measured.waited).max(0.05 * measured.seconds);
+    measured.figure() * (1.0 + share) * measured.seconds / own
 }
 
-/// Others moved a quarter of our own bytes or more: the figure is not the medium's alone.
+/// Others moved a quarter of our own bytes or more, or had the processor for a fifth of the time:
+/// the figure is not the medium's alone.
 fn is_busy(measured: &Measurement) -> bool {
-    measured.foreign_bytes >= measured.bytes / 4 && measured.foreign_bytes > 0
+    let moved = measured.foreign_bytes >= measured.bytes / 4 && measured.foreign_bytes > 0;
+    moved || starved(measured)
+}
+
+fn starved(measured: &Measurement) -> bool {
+    measured.waited >= measured.seconds / 5.0 && measured.waited > 0.0
+}
+
+/// What made a figure that proves nothing.
+fn others(measured: &Measurement) -> String {
+    match starved(measured) {
+        true => format!(
+            ", but {:.0} % of the time went by waiting for a processor",
+            100.0 * measured.waited / measured.seconds
+        ),
+        false => format!(
+            ", while others moved {:.1} MiB",
+            measured.foreign_bytes as f64 / f64::from(1 << 20)
+        ),
+    }
 }
 
 /// The figures that later runs may be compared with: of the medium, and of it alone.
@@ -406,10 +427,7 @@ fn below(
         _ => return,
     };
     let others = match code {
-        "busy" => format!(
-            ", while others moved {:.1} MiB",
-            measured.foreign_bytes as f64 / f64::from(1 << 20)
-        ),
+        "busy" => others(measured),
         _ => String::new(),
     };
     let sentence = format!("{said}, at least {limit} wanted{others}");
@@ -487,8 +505,10 @@ fn stalls(measured: &[Measurement], limits: &Limits, findings: &mut Vec<Finding>
     let long: u32 = stalled.iter().map(|m| m.long_stalls).sum();
     // Others moved so much that a medium just good enough was busy for that long: µs times MB/s
     // is bytes.
-    let excused =
-        |m: &&Measurement| m.foreign_bytes as f64 >= m.max_us * limits.durable_write_fail.max(1.0);
+    let excused = |m: &&Measurement| {
+        m.foreign_bytes as f64 >= m.max_us * limits.durable_write_fail.max(1.0)
+            || m.waited * 1e6 >= m.max_us
+    };
     let (code, severity) = match (stalled.iter().any(excused), long) {
         (true, _) => ("busy", Verdict::Unknown),
         (false, 2..) => ("stall", Verdict::Fail),
@@ -499,7 +519,7 @@ fn stalls(measured: &[Measurement], limits: &Limits, findings: &mut Vec<Finding>
         longest.probe.words(),
         short(longest.max_us / 1e3),
         if code == "busy" {
-            ", while others used the medium"
+            ", while others used the medium or the processor"
         } else {
             ""
         }

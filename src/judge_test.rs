@@ -38,6 +38,7 @@ pub(crate) fn measured(probe: Probe, operations: u64, size: u64, seconds: f64) -
         long_stalls: 0,
         counted_bytes: operations * size,
         foreign_bytes: 0,
+        waited: 0.0,
         places: Vec::new(),
         histogram: Vec::new(),
     }
@@ -406,6 +407,22 @@ fn what_others_moved_counts_in_a_mediums_favour() {
     assert_eq!(busy(Probe::RandomRead, 100.0, 64 << 20), unknown);
     // Good in spite of others is good.
     assert_eq!(busy(Probe::RandomRead, 1600.0, 64 << 20).0, Verdict::Pass);
+}
+
+#[test]
+fn a_processor_that_others_have_is_no_fault_of_the_medium() {
+    let starved = |share: f64| {
+        let mut results = with(Probe::RandomRead, 110.0);
+        let read = results.measured.last_mut().unwrap();
+        read.waited = share * read.seconds;
+        judged(&root_card(), &results)
+    };
+    // 110 IOPS in a third of the time are 330, in a thirteenth 1430, in less more than 1500.
+    assert_eq!(starved(0.0).0, Verdict::Fail);
+    let warn = (Verdict::Warn, vec!["random-read-slow".to_string()]);
+    assert_eq!(starved(2.0 / 3.0), warn);
+    assert_eq!(starved(12.0 / 13.0), warn);
+    assert_eq!(starved(0.94), (Verdict::Unknown, vec!["busy".to_string()]));
 }
 
 #[test]

@@ -140,6 +140,7 @@ impl Meter {
             long_stalls: self.histogram.long_stalls,
             counted_bytes: 0,
             foreign_bytes: 0,
+            waited: 0.0,
             places: Vec::new(),
             histogram: self.histogram.octaves(),
         }
@@ -195,6 +196,14 @@ impl Counters {
             written: fields[6].wrapping_mul(512),
         })
     }
+}
+
+/// Seconds that this process ever waited for a processor: the second field, nanoseconds, of
+/// `/proc/self/schedstat` (Documentation/scheduler/sched-stats.rst); 0 where the kernel has none.
+pub fn waited() -> f64 {
+    let text = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let field = text.split_whitespace().nth(1);
+    field.and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
 }
 
 /// Names a failed operation: a fault of the medium, or a reason why nothing was measured.

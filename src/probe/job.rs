@@ -4,7 +4,7 @@
 use super::budget::{Budget, Plan};
 use super::canary::{self, Canary};
 use super::capacity::live;
-use super::io::Counters;
+use super::io::{Counters, waited};
 use super::place::{self, Place, Refused};
 use super::scratch::{self, Scratch};
 use super::{
@@ -206,8 +206,11 @@ impl<'a> Context<'a> {
             return;
         }
         (self.tell)(Message::Started(probe));
-        let before = Counters::read(&self.job.sys.join("stat"));
-        let ended = measure(self);
+        let (before, waited) = (Counters::read(&self.job.sys.join("stat")), waited());
+        let mut ended = measure(self);
+        if let Ok(measurement) = &mut ended {
+            measurement.waited = (super::io::waited() - waited).min(measurement.seconds);
+        }
         self.ended(probe, before, ended);
     }
 }

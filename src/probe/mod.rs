@@ -114,6 +114,9 @@ pub struct Measurement {
     /// Bytes among them, or in the other direction, that others read or wrote.
     #[serde(default)]
     pub foreign_bytes: u64,
+    /// Seconds in which this process was ready to run and had to wait for a processor.
+    #[serde(default)]
+    pub waited: f64,
     /// Rate at the start, the middle and the end of the disk, MB/s; empty for other probes.
     #[serde(default)]
     pub places: Vec<f64>,
