@@ -34,12 +34,16 @@ pub struct Canary {
     /// When its directory had last changed before it was made: a directory that is as it was then
     /// has forgotten it, another one has lost it to whoever deleted it.
     pub before: String,
-    /// Where in the file each block lies, bytes.
-    pub offsets: Vec<u64>,
-    /// How often each block was stamped.
-    pub generations: Vec<u8>,
-    /// The block that is stamped anew next.
-    pub next: usize,
+    /// Blocks that were stamped anew so far, each in its turn, over and over.
+    pub anew: u64,
+}
+
+impl Canary {
+    /// How often the block was stamped, modulo 256: enough to tell a newer stamp from an older one.
+    fn generation(&self, n: u64) -> u8 {
+        let blocks = BLOCKS as u64;
+        (1 + (self.anew + blocks - 1 - n) / blocks) as u8
+    }
 }
 
 fn boot() -> String {
@@ -52,16 +56,16 @@ fn changed(directory: &Path) -> io::Result<String> {
     Ok(format!("{}.{:09}", meta.mtime(), meta.mtime_nsec()))
 }
 
-/// Makes the blocks at `offsets` of a nameless `file` the canary of `place`.
+/// Makes a nameless `file` of [`BLOCKS`] blocks the canary of `place`.
 /// # Errors
 /// Of the first step that failed; no file is left then.
-pub fn make(file: &File, offsets: Vec<u64>, place: &Place, salt: u64) -> io::Result<Canary> {
+pub fn make(file: &File, place: &Place, salt: u64) -> io::Result<Canary> {
     let path = place.directory.join(NAME);
     remove(&place.directory)?;
     let mut block = Buffer::new(BLOCK)?;
-    for (n, &offset) in offsets.iter().enumerate() {
-        pattern::fill(&mut block, salt, n as u64, 1);
-        file.write_all_at(&block, offset)?;
+    for n in 0..BLOCKS as u64 {
+        pattern::fill(&mut block, salt, n, 1);
+        file.write_all_at(&block, n * BLOCK as u64)?;
     }
     file.sync_all()?;
     let before = changed(&place.directory)?;
@@ -69,15 +73,12 @@ pub fn make(file: &File, offsets: Vec<u64>, place: &Place, salt: u64) -> io::Res
     let follow = AtFlags::AT_SYMLINK_FOLLOW;
     nix::unistd::linkat(AT_FDCWD, nameless.as_str(), AT_FDCWD, &path, follow)?;
     File::open(&place.directory)?.sync_all()?;
-    let generations = vec![1; offsets.len()];
     Ok(Canary {
         path,
         salt,
         boot: boot(),
         before,
-        offsets,
-        generations,
-        next: 0,
+        anew: 0,
     })
 }
 
@@ -104,8 +105,8 @@ struct Found {
 }
 
 /// What one block says, after two readings.
-fn look(found: &mut Found, canary: &Canary, n: usize, first: &[u8], second: &[u8]) {
-    let (salt, generation) = (canary.salt, canary.generations[n]);
+fn look(found: &mut Found, canary: &Canary, n: u64, first: &[u8], second: &[u8]) {
+    let (salt, generation) = (canary.salt, canary.generation(n));
     let at = format!("block {n} of {}", printable_path(&canary.path));
     if first != second {
         found.unlike += 1;
@@ -114,8 +115,10 @@ fn look(found: &mut Found, canary: &Canary, n: usize, first: &[u8], second: &[u8
     }
     // A run that was cut off has stamped it anew, and could not say so any more.
     let word = first[..8].try_into().map_or(0, u64::from_le_bytes);
-    let newer = (generation..=u8::MAX).find(|&g| word == pattern::first_word(salt, n as u64, g));
-    match pattern::compare(first, salt, n as u64, newer.unwrap_or(generation)) {
+    let newer = (0..128)
+        .map(|more| generation.wrapping_add(more))
+        .find(|&g| word == pattern::first_word(salt, n, g));
+    match pattern::compare(first, salt, n, newer.unwrap_or(generation)) {
         Seen::Same => found.kept += 1,
         Seen::Changed(bits) => {
             found.changed += 1;
@@ -147,7 +150,7 @@ pub fn verify(context: &mut Context, mut canary: Canary) {
             return;
         }
     };
-    let blocks = canary.offsets.len();
+    let blocks = BLOCKS;
     let gone = match other_boot {
         true => FaultKind::DataForgotten,
         false => FaultKind::DataLost,
@@ -198,7 +201,8 @@ fn read(file: &File, canary: &Canary) -> io::Result<Found> {
     let mut first = Buffer::new(BLOCK)?;
     let mut second = Buffer::new(BLOCK)?;
     let mut found = Found::default();
-    for (n, &offset) in canary.offsets.iter().enumerate() {
+    for n in 0..BLOCKS as u64 {
+        let offset = n * BLOCK as u64;
         read_exact(file, &mut first, offset)?;
         read_exact(file, &mut second, offset)?;
         if *first != *second {
@@ -213,13 +217,11 @@ fn read(file: &File, canary: &Canary) -> io::Result<Found> {
 
 fn stamp(file: &File, canary: &mut Canary) -> io::Result<()> {
     let mut block = Buffer::new(BLOCK)?;
-    for _ in 0..ANEW.min(canary.offsets.len()) {
-        let n = canary.next % canary.offsets.len();
-        // Every start stamps eight of 64: the 255th generation comes after 2000 starts, and stays.
-        canary.generations[n] = canary.generations[n].saturating_add(1);
-        pattern::fill(&mut block, canary.salt, n as u64, canary.generations[n]);
-        file.write_all_at(&block, canary.offsets[n])?;
-        canary.next = n + 1;
+    for _ in 0..ANEW {
+        let n = canary.anew % BLOCKS as u64;
+        canary.anew += 1;
+        pattern::fill(&mut block, canary.salt, n, canary.generation(n));
+        file.write_all_at(&block, n * BLOCK as u64)?;
     }
     file.sync_data()?;
     canary.boot = boot();
@@ -235,12 +237,7 @@ fn missing(context: &mut Context, canary: &Canary, error: &io::Error) {
     if changed(directory).is_ok_and(|now| now == canary.before) {
         let path = printable_path(&canary.path);
         let detail = format!("{path} is gone, and its directory is as it was before");
-        fault(
-            context,
-            FaultKind::DataForgotten,
-            canary.offsets.len() as u64,
-            detail,
-        );
+        fault(context, FaultKind::DataForgotten, BLOCKS as u64, detail);
     } else if directory.exists() {
         prove(context, "the blocks of the last run were deleted".into());
         (context.tell)(Message::Canary(Canary::default()));
@@ -273,8 +270,8 @@ mod tests {
         Canary {
             path: "/c".into(),
             salt: 7,
-            offsets: vec![0, 1 << 30],
-            generations: vec![3, 1],
+            // Block 0 was stamped anew twice, block 1 once.
+            anew: 65,
             ..Canary::default()
         }
     }
@@ -292,6 +289,21 @@ mod tests {
         assert_eq!((seen(7, 0, 3).kept, seen(7, 0, 4).kept), (1, 1));
         assert_eq!(seen(7, 0, 2).gone, 1);
         assert_eq!((seen(7, 1, 3).gone, seen(8, 0, 3).gone), (1, 1));
+    }
+
+    #[test]
+    fn each_block_is_stamped_anew_in_its_turn() {
+        let generations = |anew| {
+            let canary = Canary {
+                anew,
+                ..Canary::default()
+            };
+            [0, 1, 63].map(|n| canary.generation(n))
+        };
+        assert_eq!(generations(0), [1, 1, 1]);
+        assert_eq!(generations(1), [2, 1, 1]);
+        assert_eq!(generations(64), [2, 2, 2]);
+        assert_eq!(generations(65), [3, 2, 2]);
     }
 
     #[test]

@@ -113,13 +113,12 @@ impl Claim {
 
 impl Claim {
     /// Cuts the holes out of the file, so that nobody who copies it writes gigabytes of zeros.
-    /// Returns where its blocks are then.
-    fn without_holes(&self) -> io::Result<Vec<u64>> {
+    fn without_holes(&self) -> io::Result<()> {
         let block = BLOCK as u64;
         let file = &self.scratch.file;
         let offsets: Vec<u64> = self.extents.iter().map(|extent| extent.file).collect();
         let Some(last) = offsets.last() else {
-            return Ok(offsets);
+            return Ok(());
         };
         file.set_len(last + block)?;
         // From the end, so that what is before it keeps its place.
@@ -131,7 +130,7 @@ impl Claim {
                 fallocate(file, flags, from as i64, length).map_err(io::Error::from)?;
             }
         }
-        Ok((0..offsets.len() as u64).map(|n| n * block).collect())
+        Ok(())
     }
 }
 
@@ -354,7 +353,8 @@ pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: 
         });
     }
     let fake = proof.wraps_at().is_some() || !proof.diagnoses.is_empty();
-    if let (Some(claim), false) = (claim, fake || wrong) {
+    let enough = |claim: &Claim| claim.addresses.len() >= canary::BLOCKS;
+    if let (Some(claim), false) = (claim.filter(enough), fake || wrong) {
         keep(context, place, claim);
     }
 }
@@ -362,13 +362,13 @@ pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: 
 /// Makes 64 of the chosen blocks the canary, gives back the others.
 fn keep(context: &mut Context, place: &Place, mut claim: Claim) {
     let all = claim.addresses.len();
-    let count = canary::BLOCKS.min(all);
+    let count = canary::BLOCKS;
     claim.addresses = (0..count)
         .map(|n| claim.addresses[n * all / count])
         .collect();
     let made = claim.give_back(claim.bytes).and_then(|()| {
-        let offsets = claim.without_holes()?;
-        canary::make(&claim.scratch.file, offsets, place, context.job.seed ^ 4)
+        claim.without_holes()?;
+        canary::make(&claim.scratch.file, place, context.job.seed ^ 4)
     });
     match made {
         Ok(canary) => (context.tell)(Message::Canary(canary)),
