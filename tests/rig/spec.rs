@@ -277,6 +277,7 @@ fn make_image(image: &Path, bytes: u64, fs: Option<&str>) -> io::Result<()> {
     // Kind of the partition, and how to make the file system.
     let (id, mkfs): (u8, &[&str]) = match fs {
         "ext4" => (0x83, &["mkfs.ext4", "-q", "-F"]),
+        "ext4-nojournal" => (0x83, &["mkfs.ext4", "-q", "-F", "-O", "^has_journal"]),
         "f2fs" => (0x83, &["mkfs.f2fs", "-q", "-f"]),
         "btrfs" => (0x83, &["mkfs.btrfs", "-q", "-f"]),
         "xfs" => (0x83, &["mkfs.xfs", "-q", "-f"]),
