@@ -498,18 +498,14 @@ fn stalls(measured: &[Measurement], limits: &Limits, findings: &mut Vec<Finding>
         let unlike = !m.probe.sequential() || m.max_us >= OVER_MEDIAN * m.median_us;
         m.depth == 1 && m.max_us / 1e3 >= limits.stall_ms && unlike
     });
-    let stalled: Vec<&Measurement> = stalled.collect();
-    let longest = stalled.iter().max_by(|a, b| a.max_us.total_cmp(&b.max_us));
+    let (excused, real): (Vec<&Measurement>, Vec<_>) =
+        stalled.partition(|m| others_explain(m, limits));
+    let judged = if real.is_empty() { excused } else { real };
+    let longest = judged.iter().max_by(|a, b| a.max_us.total_cmp(&b.max_us));
     let Some(longest) = longest else { return };
-    let count: u32 = stalled.iter().map(|m| m.stalls).sum();
-    let long: u32 = stalled.iter().map(|m| m.long_stalls).sum();
-    // Others moved so much that a medium just good enough was busy for that long: µs times MB/s
-    // is bytes.
-    let excused = |m: &&Measurement| {
-        m.foreign_bytes as f64 >= m.max_us * limits.durable_write_fail.max(1.0)
-            || m.waited * 1e6 >= m.max_us
-    };
-    let (code, severity) = match (stalled.iter().any(excused), long) {
+    let count: u32 = judged.iter().map(|m| m.stalls).sum();
+    let long: u32 = judged.iter().map(|m| m.long_stalls).sum();
+    let (code, severity) = match (others_explain(longest, limits), long) {
         (true, _) => ("busy", Verdict::Unknown),
         (false, 2..) => ("stall", Verdict::Fail),
         (false, _) => ("stall", Verdict::Warn),
@@ -525,6 +521,18 @@ fn stalls(measured: &[Measurement], limits: &Limits, findings: &mut Vec<Finding>
         }
     );
     findings.push(Finding::new(code, severity, sentence));
+}
+
+/// Whether all stalls of a measurement together, at their shortest, may be others' doing: the time
+/// that we waited for a processor, and the time in which a medium just good enough moves the
+/// others' bytes.
+fn others_explain(measured: &Measurement, limits: &Limits) -> bool {
+    let long = f64::from(measured.long_stalls);
+    let short = f64::from(measured.stalls) - long;
+    let shortest = long + short * 0.25; // the bounds of Histogram
+    let stalled = shortest.max(measured.max_us / 1e6);
+    let moved = measured.foreign_bytes as f64 / 1e6 / limits.durable_write_fail.max(1.0);
+    moved + measured.waited >= stalled
 }
 
 fn relations(measured: &[Measurement], limits: &Limits, findings: &mut Vec<Finding>) {

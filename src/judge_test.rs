@@ -427,16 +427,31 @@ fn a_processor_that_others_have_is_no_fault_of_the_medium() {
 
 #[test]
 fn a_stall_is_excused_where_others_kept_the_disk_busy_for_as_long() {
-    let stalled = |foreign: u64| {
+    let stalled = |foreign: u64, waited: f64| {
         let mut results = good();
         let write = &mut results.measured[3];
         (write.max_us, write.stalls, write.long_stalls) = (1.2e6, 3, 2);
-        write.foreign_bytes = foreign;
+        (write.foreign_bytes, write.waited) = (foreign, waited);
         judged(&root_card(), &results).0
     };
-    // 1.2 s at 2.5 MB/s, the slowest that does not fail, are 3 MB.
-    assert_eq!(stalled(2_900_000), Verdict::Fail);
-    assert_eq!(stalled(3_000_000), Verdict::Unknown);
+    // Two of 1 s and one of 0.25 s: at 2.5 MB/s, the slowest that does not fail, 5.6 MB.
+    assert_eq!(stalled(5_600_000, 0.0), Verdict::Fail);
+    assert_eq!(stalled(5_630_000, 0.0), Verdict::Unknown);
+    assert_eq!(stalled(0, 2.24), Verdict::Fail);
+    assert_eq!(stalled(0, 2.25), Verdict::Unknown);
+    assert_eq!(stalled(2_500_000, 1.25), Verdict::Unknown);
+}
+
+#[test]
+fn one_excused_stall_does_not_excuse_another() {
+    let mut results = good();
+    let read = &mut results.measured[1];
+    (read.max_us, read.stalls, read.waited) = (4e5, 1, 0.5);
+    let write = &mut results.measured[3];
+    (write.max_us, write.stalls) = (3e5, 1);
+    let (verdict, codes) = judged(&root_card(), &results);
+    assert!(codes.contains(&"stall".to_string()), "{codes:?}");
+    assert_eq!(verdict, Verdict::Warn);
 }
 
 #[test]

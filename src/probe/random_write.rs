@@ -6,7 +6,7 @@ use super::job::Context;
 use super::pattern::{self, BLOCK, Random};
 use super::scratch::Scratch;
 use super::write::write_all;
-use super::{Measurement, Probe, Stop};
+use super::{Measurement, Probe, Reason, Stop};
 use crate::sys::Buffer;
 use std::time::Instant;
 
@@ -28,11 +28,17 @@ pub fn run(
         before: counted(context),
         bytes: 0,
     };
+    if context.budget.left() < BLOCK as u64 * GROUP.min(operations) {
+        let detail = "the bytes that this profile may write were spent before";
+        return Err(Stop::NotMeasured(Reason::Other, detail.into()));
+    }
     for operation in 0..operations {
         if operation > 0 && Instant::now() >= until {
             break;
         }
-        if operation % GROUP == 0 && !spend_group(context, &mut group, operations - operation) {
+        if operation % GROUP == 0
+            && !spend_group(context, scratch, &mut group, operations - operation)
+        {
             break;
         }
         let index = random.below(scratch.blocks());
@@ -68,11 +74,18 @@ fn counted(context: &Context) -> u64 {
     Counters::read(&context.job.sys.join("stat")).map_or(0, |counters| counters.written)
 }
 
-/// Takes the next group from the budget, and what the file system wrote besides the last one:
-/// btrfs writes 70 KiB for each flushed 4 KiB. Ends the probe before that would exceed the budget.
-fn spend_group(context: &mut Context, group: &mut Group, operations_left: u64) -> bool {
+/// Takes the next group from the budget, and what the file system wrote besides the last one.
+/// What is beyond that was written by others (a new ext4 fills its tables for a minute), and must
+/// not end our test. Ends the probe before the budget would be exceeded.
+fn spend_group(
+    context: &mut Context,
+    scratch: &Scratch,
+    group: &mut Group,
+    operations_left: u64,
+) -> bool {
     let now = counted(context);
-    let extra = now.saturating_sub(group.before).saturating_sub(group.bytes);
+    let besides = now.saturating_sub(group.before).saturating_sub(group.bytes);
+    let extra = besides.min(scratch.file_systems_own() * group.bytes);
     group.before = now;
     group.bytes = BLOCK as u64 * GROUP.min(operations_left);
     let settled = extra == 0 || context.spend(extra);
