@@ -326,7 +326,7 @@ impl Config {
     pub fn plan(&self, profile: Profile) -> Plan {
         let budgets = self.budgets[profile as usize];
         let (place, random, file_mib, write, operations, random_write) = match profile {
-            Profile::Boot => (1.0, 2.0, 16.0, 8.0, 256, 2.0),
+            Profile::Boot => (1.0, 2.0, 16.0, 4.0, 256, 2.0),
             Profile::Glance => (0.2, 0.3, 0.0, 0.0, 0, 0.0),
             Profile::Routine => (0.5, 1.0, 8.0, 4.0, 256, 1.0),
             Profile::Full => (5.0, 10.0, 256.0, 120.0, 16384, 10.0),

@@ -132,7 +132,7 @@ impl<'a> Context<'a> {
         super::io::stop(probe, &self.job.sys, error, what)
     }
 
-    fn not_measured(&mut self, probe: Probe, reason: Reason, detail: impl Into<String>) {
+    pub fn not_measured(&mut self, probe: Probe, reason: Reason, detail: impl Into<String>) {
         let detail = detail.into();
         (self.tell)(Message::NotMeasured(NotMeasured {
             probe,

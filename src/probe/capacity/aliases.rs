@@ -41,7 +41,7 @@ pub fn find(disk: &mut dyn Blocks) -> io::Result<Option<u64>> {
     let mut block = Buffer::new(BLOCK)?;
     let mut low: Vec<(u64, Vec<u8>)> = Vec::new();
     for at in places() {
-        if low.len() == UNMISTAKABLE || at + BLOCK as u64 > disk.bytes() || disk.time_is_up() {
+        if low.len() == UNMISTAKABLE || at + BLOCK as u64 > disk.bytes() || disk.room(0).is_none() {
             break;
         }
         disk.read(at, &mut block)?;

@@ -38,6 +38,8 @@ struct Fake {
     /// Of 1000 pages so many flip a bit.
     flips: u64,
     wrote: u64,
+    /// Stamps that there is time for.
+    room: usize,
 }
 
 impl Fake {
@@ -55,6 +57,7 @@ impl Fake {
             dead: 0,
             flips: 0,
             wrote: 0,
+            room: usize::MAX,
         }
     }
 
@@ -145,8 +148,8 @@ impl Blocks for Fake {
         Ok(())
     }
 
-    fn time_is_up(&mut self) -> bool {
-        false
+    fn room(&self, stamped: usize) -> Option<usize> {
+        self.room.checked_sub(stamped)
     }
 }
 
@@ -310,4 +313,23 @@ fn a_fakes_system_is_whole_after_the_proof() {
             );
         }
     }
+}
+
+/// A slow card: what the time does not suffice for is not stamped, and nothing stays stamped.
+#[test]
+fn the_time_bounds_the_stamps_and_all_of_them_are_put_back() {
+    let zeros = |disk: &Fake| disk.flash.values().all(|sector| *sector == [0; 512]);
+    let mut disk = Fake::new(CLAIMED, Beyond::Zeros, 0);
+    disk.room = 100;
+    let mut proof = prove(&mut disk, 5);
+    assert_eq!((proof.stamps.count(), proof.unread), (100, false));
+    proof.restore(&mut disk).unwrap();
+    let mut disk = Fake::new(CLAIMED, Beyond::Zeros, 0);
+    let mut proof = Proof::begin(&mut disk, &[1 << 30, 2 << 30, 3 << 30], 6).unwrap();
+    disk.room = 2;
+    proof.go_on(&mut disk, None).unwrap();
+    assert_eq!((proof.stamps.count(), proof.unread), (3, true));
+    assert!(!zeros(&disk));
+    proof.restore(&mut disk).unwrap();
+    assert!(zeros(&disk));
 }

@@ -11,7 +11,7 @@ use crate::probe::job::Context;
 use crate::probe::pattern::{BLOCK, Random};
 use crate::probe::place::Place;
 use crate::probe::scratch::{self, Scratch};
-use crate::probe::{Fault, FaultKind, Measurement, Message, Probe, Proved, Stop};
+use crate::probe::{Fault, FaultKind, Measurement, Message, Probe, Proved, Reason, Stop};
 use crate::sys::Buffer;
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::fs::File;
@@ -163,7 +163,9 @@ struct Live<'a> {
     bytes: u64,
     /// Our files and where they lie.
     files: Vec<(&'a File, &'a [Extent])>,
+    start: Instant,
     until: Instant,
+    operations: u32,
     pace: Pace,
 }
 
@@ -175,6 +177,7 @@ impl Live<'_> {
     }
 
     fn leave_room(&mut self, start: Instant) {
+        self.operations += 1;
         if self.pace.due(start.elapsed()) {
             self.pace.pause();
         }
@@ -223,8 +226,13 @@ impl Blocks for Live<'_> {
         self.files.iter().try_for_each(|(file, _)| file.sync_data())
     }
 
-    fn time_is_up(&mut self) -> bool {
-        Instant::now() >= self.until
+    /// A stamp takes five operations, three of them after it was written; a write may take twice
+    /// as long as most of what was done before.
+    fn room(&self, stamped: usize) -> Option<usize> {
+        let left = self.until.checked_duration_since(Instant::now())?;
+        let one = self.start.elapsed() / self.operations.max(1);
+        let spare = left.checked_sub(one * 4 * stamped as u32)?;
+        Some((spare.as_nanos() / (one * 7).as_nanos().max(1)) as usize)
     }
 }
 
@@ -297,10 +305,14 @@ fn live<'a>(context: &'a Context, files: Vec<(&'a File, &'a [Extent])>, seconds:
         disk: context.whole_disk.then_some(&context.disk),
         bytes: context.disk_bytes,
         files,
+        start: Instant::now(),
         until: context.budget.until(seconds),
+        operations: 0,
         pace: Pace::new(),
     }
 }
+
+const OVER: &str = "the time was over before the stamps could be read back";
 
 /// The half after it, up to where everything is put back as it was.
 pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: Running) {
@@ -345,12 +357,17 @@ pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: 
             .into_iter()
             .for_each(|fault| (context.tell)(Message::Fault(fault)));
     }
-    tell(context, sentence);
+    match proof.unread {
+        true => context.not_measured(Probe::Capacity, Reason::Time, OVER),
+        false => tell(context, sentence),
+    }
     if proof.stamps.count() > 0 {
-        let until = context.budget.until(60.0);
-        context.run(Probe::RandomWriteSpan, |context| {
-            restore(context, files, &mut proof, until)
-        });
+        let put_back = |context: &mut Context| restore(context, &files, &mut proof);
+        context.run(Probe::RandomWriteSpan, put_back);
+    }
+    // A probe does not begin when the time is over; this must be done all the same.
+    if let Err(Stop::Fault(fault)) = restore(context, &files, &mut proof) {
+        (context.tell)(Message::Fault(fault));
     }
     let fake = proof.wraps_at().is_some() || !proof.diagnoses.is_empty();
     let enough = |claim: &Claim| claim.addresses.len() >= canary::BLOCKS;
@@ -379,16 +396,17 @@ fn keep(context: &mut Context, place: &Place, mut claim: Claim) {
 /// Puts back what was there: an overwrite in random order across the whole disk, one at a time.
 fn restore(
     context: &mut Context,
-    files: Vec<(&File, &[Extent])>,
+    files: &[(&File, &[Extent])],
     proof: &mut Proof,
-    until: Instant,
 ) -> Result<Measurement, Stop> {
     let mut meter = Meter::new(Probe::RandomWriteSpan);
     let mut live = Live {
         disk: None,
         bytes: context.disk_bytes,
-        files,
-        until,
+        files: files.to_vec(),
+        start: Instant::now(),
+        until: Instant::now(),
+        operations: 0,
         pace: Pace::new(),
     };
     let restored = proof.stamps.restore(&mut live, |disk, at, block| {
@@ -431,10 +449,9 @@ fn sentence(context: &Context, proof: &Proof, claim: Option<&Claim>, why: &str) 
         0 if proof.wraps_at().is_some() => {}
         0 => parts.push(format!("no free space was sampled: {why}")),
         count => {
-            let (low, high) = proof.span;
             parts.push(format!(
                 "{count} stamps across {} of {} GiB read back twice; {:.1} % or more bad blocks would have shown with 99 % probability",
-                gib(high - low), gib(all), smallest_share(count) * 100.0
+                gib(proof.stamps.span()), gib(all), smallest_share(count) * 100.0
             ));
         }
     }

@@ -78,10 +78,11 @@ impl Marker {
         })
     }
 
-    /// Looks for images across the whole disk, low addresses first: fakes are small.
+    /// Looks for images across the whole disk, low addresses first: fakes are small. Leaves time
+    /// for the `stamped` blocks.
     /// # Errors
     /// Of a read or a write.
-    pub fn scan(&mut self, disk: &mut dyn Blocks) -> io::Result<Scan> {
+    pub fn scan(&mut self, disk: &mut dyn Blocks, stamped: usize) -> io::Result<Scan> {
         let mut scan = Scan::default();
         // A marker in crumbs would take a read for each of them.
         if self.piece < 64 * BLOCK as u64 {
@@ -91,7 +92,8 @@ impl Marker {
         let mut buffer = Buffer::new(READ)?;
         let (mut modulus, mut images) = (0, 0);
         let mut at = 0;
-        while at + READ as u64 <= disk.bytes() && images < ENOUGH && !disk.time_is_up() {
+        let fits = |disk: &dyn Blocks, at| at + READ as u64 <= disk.bytes();
+        while fits(disk, at) && images < ENOUGH && disk.room(stamped).is_some() {
             disk.read(at, &mut buffer)?;
             scan.reads += 1;
             if let Some((mark, from)) = self.image(&buffer)

@@ -9,7 +9,7 @@ pub mod stamps;
 #[cfg(test)]
 mod fake_test;
 
-use crate::probe::pattern::{BLOCK, Random};
+use crate::probe::pattern::Random;
 use diagnose::{Diagnosis, diagnose};
 use marker::{Marker, Scan};
 use stamps::Stamps;
@@ -32,8 +32,9 @@ pub trait Blocks {
     fn write(&mut self, at: u64, block: &[u8]) -> io::Result<()>;
     /// Makes durable what was written.
     fn flush(&mut self) -> io::Result<()>;
-    /// The proof's time is over.
-    fn time_is_up(&mut self) -> bool;
+    /// How many more blocks can be stamped, read back and put back in the proof's time, after
+    /// `stamped` ones were read back and put back. `None` where there is no time even for these.
+    fn room(&self, stamped: usize) -> Option<usize>;
 }
 
 /// A proof under way.
@@ -47,8 +48,8 @@ pub struct Proof {
     pub diagnoses: Vec<Diagnosis>,
     /// A stamp was bad in both readings.
     pub confirmed: bool,
-    /// From the lowest to behind the highest stamp, bytes.
-    pub span: (u64, u64),
+    /// The stamps were not all read back: the time was over.
+    pub unread: bool,
 }
 
 impl Proof {
@@ -64,7 +65,7 @@ impl Proof {
             rounds: stamps::rounds(addresses, &mut random),
             diagnoses: Vec::new(),
             confirmed: false,
-            span: span(addresses),
+            unread: false,
         };
         if proof.alias.is_some() {
             proof.rounds.clear();
@@ -79,7 +80,8 @@ impl Proof {
         for round in &mut self.rounds {
             let mut left = Vec::new();
             for at in round.drain(..) {
-                let room = self.stamps.count() < EARLY && !disk.time_is_up();
+                let count = self.stamps.count();
+                let room = count < EARLY && disk.room(count).is_some_and(|room| room > 0);
                 if !room || !self.stamps.stamp(disk, at, true)? {
                     left.push(at);
                 }
@@ -98,20 +100,22 @@ impl Proof {
             return Ok(());
         }
         if let Some(marker) = marker {
-            self.scan = marker.scan(disk)?;
+            self.scan = marker.scan(disk, self.stamps.count())?;
             if self.scan.wraps_at.is_some() {
                 return Ok(());
             }
         }
+        if disk.room(self.stamps.count()).is_none() {
+            self.unread = true;
+            return Ok(());
+        }
         self.read_back(disk)?;
         for round in std::mem::take(&mut self.rounds) {
-            if self.fake() || disk.time_is_up() {
+            let room = disk.room(self.stamps.count()).unwrap_or(0);
+            if self.fake() || room == 0 {
                 break;
             }
-            for at in round {
-                if disk.time_is_up() {
-                    break;
-                }
+            for &at in round.iter().take(room) {
                 self.stamps.stamp(disk, at, false)?;
             }
             self.stamps.lowest_again(disk)?;
@@ -159,12 +163,6 @@ impl Proof {
         });
         self.alias.or(self.scan.wraps_at).or(stamps)
     }
-}
-
-fn span(addresses: &[u64]) -> (u64, u64) {
-    let low = addresses.iter().min().copied().unwrap_or(0);
-    let high = addresses.iter().max().map_or(0, |at| at + BLOCK as u64);
-    (low, high)
 }
 
 /// Greatest common divisor.

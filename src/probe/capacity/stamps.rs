@@ -101,6 +101,13 @@ impl Stamps {
         self.stamped.len()
     }
 
+    /// Bytes from the lowest to behind the highest stamp.
+    pub fn span(&self) -> u64 {
+        let all = || self.stamped.iter().map(|stamp| stamp.at);
+        let behind = all().max().map_or(0, |at| at + BLOCK as u64);
+        behind - all().min().unwrap_or(0)
+    }
+
     /// Keeps what is at `at` and stamps it. False where only a uniform block may be stamped, and
     /// this one holds data: on a disk not proved yet it may be somebody's.
     /// # Errors
