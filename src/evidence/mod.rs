@@ -215,9 +215,45 @@ pub fn explains(cause: &str, symptom: &str) -> bool {
     }
 }
 
-/// Worst first; a cause leads the symptom that it explains, however bad that is.
+/// From cause to symptom: power, heat, the link, its driver, what the medium says of itself, data,
+/// and what is only built on it. What was measured slow comes after all of these.
+const CAUSES: &[&str] = &[
+    "under-voltage",
+    "over-current",
+    "throttled",
+    "usb1-link",
+    "usb2-port",
+    "usb2-hub",
+    "uas-trouble",
+    "usb-errors",
+    "smart-critical",
+    "worn",
+    "smart-errors",
+    "write-protected",
+    "capacity-wraps",
+    "capacity-lost",
+    "card-errors",
+    "nvme-errors",
+    "scsi-errors",
+    "kernel-io-error",
+    "data-forgotten",
+    "data-lost",
+    "data-overwritten",
+    "data-changed",
+    "write-error",
+    "read-error",
+    "file-system-error",
+    "turned-read-only",
+];
+
+/// Worst first, among equals cause before symptom; a cause also leads a worse symptom that it
+/// explains.
 pub fn order(findings: &mut [Finding]) {
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let rank = |finding: &Finding| {
+        let at = CAUSES.iter().position(|code| *code == finding.code);
+        at.unwrap_or(CAUSES.len())
+    };
+    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), rank(finding)));
     let Some(first) = findings.first().map(|finding| finding.code.clone()) else {
         return;
     };
@@ -226,5 +262,62 @@ pub fn order(findings: &mut [Finding]) {
         .position(|finding| explains(&finding.code, &first));
     if let Some(at) = cause {
         findings[..=at].rotate_right(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::Verdict::{self, *};
+
+    fn ordered(codes: &[(&'static str, Verdict)]) -> Vec<String> {
+        let mut findings: Vec<Finding> = codes
+            .iter()
+            .map(|&(code, severity)| Finding::new(code, severity, ""))
+            .collect();
+        order(&mut findings);
+        findings.into_iter().map(|finding| finding.code).collect()
+    }
+
+    #[test]
+    fn a_cause_comes_before_its_symptom() {
+        // A disk on a port of USB 2: the port leads, though what it slows fails.
+        let port = ("usb2-port", Warn);
+        let slow = ordered(&[("durable-write-slow", Fail), ("stall", Fail), port]);
+        assert_eq!(slow, ["usb2-port", "durable-write-slow", "stall"]);
+        // Bad power explains the resets, and these the errors; none of it explains a fake.
+        let power = ordered(&[
+            ("sequential-read-slow", Warn),
+            ("file-system-error", Warn),
+            ("kernel-io-error", Warn),
+            ("usb-errors", Warn),
+            ("under-voltage", Warn),
+            ("capacity-wraps", Fail),
+        ]);
+        assert_eq!(
+            power,
+            [
+                "capacity-wraps",
+                "under-voltage",
+                "usb-errors",
+                "kernel-io-error",
+                "file-system-error",
+                "sequential-read-slow"
+            ]
+        );
+        // The link does not explain lost data.
+        assert_eq!(ordered(&[port, ("data-lost", Fail)])[0], "data-lost");
+        // What has no rank keeps the judge's order.
+        assert_eq!(
+            ordered(&[("stall", Warn), ("below-class", Warn)]),
+            ["stall", "below-class"]
+        );
+    }
+
+    #[test]
+    fn each_cause_is_a_kind_of_finding() {
+        for code in CAUSES {
+            assert!(crate::judge::kind(code).is_some(), "{code}");
+        }
     }
 }
