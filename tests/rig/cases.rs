@@ -113,13 +113,6 @@ pub const GROUPS: &[Group] = &[
                 let part = format!("{}p1", guest.name(2));
                 left_as_it_was(guest, &part, "ext4");
             }),
-            later(
-                "emmc",
-                "eMMC where QEMU has it: 10.0 has one, but only a board's own code can plug it",
-                |guest| {
-                    guest.qmp("device_add", r#"{"driver":"emmc","id":"emmc"}"#);
-                },
-            ),
             case("nvme_smart", nvme_smart),
         ],
     },
@@ -137,6 +130,17 @@ pub const GROUPS: &[Group] = &[
         system: System::BenchArm64,
         devices: "sd=1G:ext4 usb3=256M",
         cases: &[case("list_and_run", arm64)],
+    },
+    Group {
+        name: "emmc",
+        system: System::BenchArmhf,
+        devices: "emmc=1G:ext4",
+        cases: &[
+            case("identity_is_what_qemu_says", emmc_identity),
+            case("left_as_it_was", |guest| {
+                left_as_it_was(guest, "mmcblk0p1", "ext4");
+            }),
+        ],
     },
     Group {
         name: "overlay",
@@ -309,6 +313,22 @@ fn sd_identity(guest: &mut Guest) {
     contains(&card, "cid:aa585951454d552101deadbeef006200");
     contains(&card, "SD QEMU!");
     contains(&card, "4.3 GB");
+}
+
+/// Constants of hw/sd/sd.c, too: maker AA, name "QEMU!!", made in February 2006.
+fn emmc_identity(guest: &mut Guest) {
+    let cid = "aa015851454d55212101deadbeef2900";
+    let device = "/sys/block/mmcblk0/device";
+    assert_eq!(
+        guest.must(&format!("cd {device} && cat cid type name date serial")),
+        format!("{cid}\nMMC\nQEMU!!\n02/2006\n0xdeadbeef\n")
+    );
+    guest.must("echo 'media = [\"/dev/mmcblk0\"]' >/etc/storage-selftest.toml");
+    let list = guest.sh("storage-selftest list").text;
+    guest.must("rm /etc/storage-selftest.toml");
+    let chip = block(&list, "mmcblk0");
+    contains(&chip, &format!("cid:{cid}"));
+    contains(&chip, "MMC QEMU!!");
 }
 
 /// Read errors that its host turns into zeros, said to be good: silent corruption.

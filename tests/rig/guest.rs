@@ -24,6 +24,9 @@ pub enum System {
     Bench,
     /// The same for arm64.
     BenchArm64,
+    /// The same for armhf on a board with an eMMC and no bus to plug anything into: QEMU
+    /// has one, but only a board's own code can create it.
+    BenchArmhf,
     /// Debian with systemd, its root on an SD card.
     Systemd,
     /// The same, with a tmpfs over a read-only root.
@@ -62,14 +65,50 @@ fn target() -> PathBuf {
 }
 
 impl System {
+    /// Debian on a card, with systemd.
     fn has_root(self) -> bool {
-        !matches!(self, System::Bench | System::BenchArm64)
+        !matches!(
+            self,
+            System::Bench | System::BenchArm64 | System::BenchArmhf
+        )
     }
 
-    fn arch(self) -> (&'static str, &'static str) {
+    /// Debian's name of the architecture, QEMU's, and ours.
+    fn arch(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            System::BenchArm64 => ("arm64", "aarch64"),
-            _ => ("amd64", "x86_64"),
+            System::BenchArm64 => ("arm64", "aarch64", "aarch64"),
+            System::BenchArmhf => ("armhf", "aarch64", "armv6"),
+            _ => ("amd64", "x86_64", "x86_64"),
+        }
+    }
+
+    /// What QEMU emulates, the console, and the port of the agent.
+    fn machine(self) -> (&'static [&'static str], &'static str, &'static str) {
+        match self {
+            System::BenchArm64 => (
+                &[
+                    "-M",
+                    "virt,gic-version=3",
+                    "-cpu",
+                    "cortex-a72",
+                    "-smp",
+                    "1",
+                ],
+                "ttyAMA0",
+                "/dev/vport0p1",
+            ),
+            // It has one serial port, and the agent needs it.
+            System::BenchArmhf => (&["-M", "ast2600-evb"], "tty0", "/dev/ttyS4"),
+            System::Bench => (
+                &["-M", "q35", "-cpu", "max", "-smp", "1"],
+                "ttyS0",
+                "/dev/vport0p1",
+            ),
+            System::Systemd | System::Installed | System::SystemdOverlay => (
+                &["-M", "q35", "-cpu", "max", "-smp", "2"],
+                "ttyS0",
+                "/dev/vport0p1",
+            ),
         }
     }
 }
@@ -125,7 +164,7 @@ impl Guest {
     }
 
     fn command(&self, append: &str) -> Command {
-        let (arch, ours) = self.system.arch();
+        let (arch, emulated, ours) = self.system.arch();
         let bench = target().join(format!("bench-{arch}"));
         // The initramfs is made once; our binary comes as a second archive behind it.
         let initrd = self.dir.join("initrd.gz");
@@ -139,20 +178,12 @@ impl Guest {
         }
         // Whoever is gone takes the guest along.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", &format!("qemu-system-{ours}")]);
-        let console = match self.system {
-            System::BenchArm64 => {
-                command.args(["-M", "virt,gic-version=3", "-cpu", "cortex-a72"]);
-                "ttyAMA0"
-            }
-            _ => {
-                command.args(["-M", "q35", "-cpu", "max"]);
-                "ttyS0"
-            }
-        };
-        let (cores, memory) = match self.system {
-            System::Bench | System::BenchArm64 => ("1", "512"),
-            _ => ("2", "1024"),
+        command.args(["--pdeathsig", "KILL", &format!("qemu-system-{emulated}")]);
+        let (machine, console, _) = self.system.machine();
+        let memory = if self.system.has_root() {
+            "1024"
+        } else {
+            "512"
         };
         let root = match self.system {
             System::Systemd | System::Installed => {
@@ -164,8 +195,9 @@ impl Guest {
             _ => "",
         };
         command
-            .args(["-accel", "tcg,thread=multi", "-smp", cores, "-m", memory])
-            .args(["-nodefaults", "-nographic", "-no-reboot"])
+            .args(machine)
+            .args(["-accel", "tcg,thread=multi", "-m", memory])
+            .args(["-display", "none", "-no-reboot"])
             .arg("-kernel")
             .arg(bench.join("vmlinuz"))
             .arg("-initrd")
@@ -174,19 +206,25 @@ impl Guest {
             .arg(format!(
                 "console={console} quiet panic=-1 mitigations=off rig.disks={} {root} {append}",
                 self.drives.len()
-            ))
-            .args([
-                "-device",
-                "qemu-xhci,id=xhci,p2=8,p3=8",
-                "-device",
-                "usb-ehci,id=ehci",
-            ]);
+            ));
+        if self.system == System::BenchArmhf {
+            // Its eMMC is among the defaults.
+            command.arg("-dtb").arg(bench.join("board.dtb"));
+            command.args(["-monitor", "none", "-net", "none"]);
+        } else {
+            command.arg("-nodefaults");
+            command.args(["-device", "qemu-xhci,id=xhci,p2=8,p3=8"]);
+            command.args(["-device", "usb-ehci,id=ehci"]);
+        }
         for drive in &self.drives {
             for json in &drive.blockdevs {
                 command.arg("-blockdev").arg(json);
             }
             for json in &drive.devices {
                 command.arg("-device").arg(json);
+            }
+            if let Some(board) = &drive.board {
+                command.arg("-drive").arg(board);
             }
         }
         command
@@ -205,15 +243,21 @@ impl Guest {
             .append(true)
             .open(self.dir.join("console"))
             .expect("the console's log");
-        let mut qemu = self
-            .command("rig.agent")
-            .args(["-device", "virtio-serial-pci"])
+        let (_, _, port) = self.system.machine();
+        let mut command = self.command(&format!("rig.agent={port}"));
+        command
             .arg("-chardev")
-            .arg(format!("socket,id=agent,path={}/agent", self.dir.display()))
-            .args(["-device", "virtserialport,chardev=agent,name=rig"])
+            .arg(format!("socket,id=agent,path={}/agent", self.dir.display()));
+        if self.system == System::BenchArmhf {
+            command.args(["-serial", "chardev:agent"]);
+        } else {
+            command.args(["-device", "virtio-serial-pci"]);
+            command.args(["-device", "virtserialport,chardev=agent,name=rig"]);
+            command.args(["-serial", "stdio"]);
+        }
+        let mut qemu = command
             .arg("-qmp")
             .arg(format!("unix:{}/monitor", self.dir.display()))
-            .args(["-serial", "stdio"])
             .stdin(Stdio::null())
             .stderr(log.try_clone().expect("the console's log"))
             .stdout(log)

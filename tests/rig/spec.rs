@@ -16,6 +16,10 @@ use std::time::Duration;
 /// Kind, what the guest sees.
 pub const KINDS: &[(&str, &str)] = &[
     ("sd", "SD card on an SD host, its size a power of two"),
+    (
+        "emmc",
+        "eMMC, on the armhf board only, where no other disk is",
+    ),
     ("usb2", "usb-storage on EHCI, at 480 Mbit/s"),
     ("usb3", "usb-storage on xHCI, at 5000 Mbit/s"),
     ("uas2", "USB attached SCSI on EHCI, at 480 Mbit/s"),
@@ -74,6 +78,8 @@ pub struct Drive {
     pub disk: Option<Arc<Disk>>,
     pub blockdevs: Vec<Json>,
     pub devices: Vec<Json>,
+    /// For `-drive`, where the board itself has the device.
+    pub board: Option<String>,
 }
 
 /// `8G` or `512M` or a number of bytes.
@@ -140,7 +146,10 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
             _ => return Err(wrong(&format!("no such option: {name}"))),
         }
     }
-    if kind == "sd" && !bytes.is_power_of_two() {
+    if kind == "emmc" && (served || blkdebug.is_some()) {
+        return Err(wrong("the eMMC has no faults"));
+    }
+    if matches!(kind, "sd" | "emmc") && !bytes.is_power_of_two() {
         return Err(wrong("QEMU's card must have a power of two as its size"));
     }
 
@@ -188,9 +197,17 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         model,
         sector,
     };
-    let devices = device
-        .json(kind)
-        .ok_or_else(|| wrong("no such kind of device"))?;
+    let mut devices = Vec::new();
+    let mut board = None;
+    if kind == "emmc" {
+        // Behind the two SD cards that the board could have: QEMU's hw/arm/aspeed.c.
+        board = Some(format!("if=sd,index=2,format=raw,file={}", image.display()));
+        blockdevs.clear();
+    } else {
+        devices = device
+            .json(kind)
+            .ok_or_else(|| wrong("no such kind of device"))?;
+    }
     Ok(Drive {
         kind: kind.into(),
         image,
@@ -199,6 +216,7 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         disk,
         blockdevs,
         devices,
+        board,
     })
 }
 
