@@ -145,8 +145,8 @@ pub const SETTINGS: &[Setting] = &[
     setting!("profile.glance", "seconds", 2 "s", 1 - 60, "time for each medium; 64 KiB are written at most", budgets[1].seconds),
     setting!("profile.routine", "seconds", 20 "s", 2 - 600, "time for each medium", budgets[2].seconds),
     setting!("profile.routine", "written_mib", 12 "MiB", 0 - 1024, "bytes written to each medium", budgets[2].written_mib),
-    setting!("profile.full", "seconds", 300 "s", 2 - 3600, "time for each medium", budgets[3].seconds),
-    setting!("profile.full", "written_mib", 384 "MiB", 0 - 4096, "bytes written to each medium", budgets[3].written_mib),
+    setting!("profile.full", "seconds", 300 "s", 2 - 3600, "time for each medium, besides the fill", budgets[3].seconds),
+    setting!("profile.full", "written_mib", 384 "MiB", 0 - 4096, "bytes written to each medium, besides the fill", budgets[3].written_mib),
 ];
 
 /// A word or a switch of the configuration.
@@ -354,6 +354,7 @@ impl Config {
                 Profile::Glance | Profile::Routine => 0,
             },
             capacity_seconds: if profile == Profile::Full { 60.0 } else { 8.0 },
+            fill: 0,
         }
     }
 

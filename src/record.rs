@@ -5,6 +5,7 @@ use crate::evidence;
 use crate::judge::{Before, Finding, Verdict};
 use crate::probe::Probe;
 use crate::probe::canary::Canary;
+use crate::probe::fill::Fill;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,6 +92,9 @@ pub struct Record {
     /// The blocks that the last run left, see [`Canary`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
+    /// A fill that was stopped and may go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<Fill>,
     /// The last runs, oldest first.
     #[serde(default, rename = "run")]
     pub runs: heapless::Vec<Run, RUNS>,

@@ -9,13 +9,15 @@ use crate::medium::{self, Found, Medium, Transport};
 use crate::probe::Probe;
 use crate::probe::budget::Plan;
 use crate::probe::capacity::live::CLAIM;
+use crate::probe::fill::{self, Fill};
 use crate::probe::job::Job;
-use crate::probe::place;
+use crate::probe::place::{self, Place};
+use crate::probe::scratch;
 use crate::record::{FINDINGS, Record, Run, When, rounded};
 use crate::report::{self, Report};
 use crate::state::{Directory, State};
 use crate::supervise::{self, Outcome};
-use crate::{CONFIGURATION, INTERNAL, USAGE, config_path, failed, say};
+use crate::{CONFIGURATION, INTERNAL, USAGE, compat, config_path, failed, say};
 use argh::FromArgs;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,6 +45,9 @@ pub struct Arguments {
     /// test this device, or the disk of this path, instead of all media; may be given again
     #[argh(option)]
     medium: Vec<String>,
+    /// full: fill at most so much of the free space (8GiB), 0 for none; without it all but the reserve
+    #[argh(option)]
+    fill: Option<String>,
     /// configuration file
     #[argh(option)]
     config: Option<PathBuf>,
@@ -62,6 +67,8 @@ struct Work<'a> {
     arguments: &'a Arguments,
     config: Config,
     profile: Option<Profile>,
+    /// Bytes of free space that a full run by hand fills.
+    fill: u64,
     directory: Directory,
     state: State,
     /// Whether the state can be written at all.
@@ -108,6 +115,7 @@ pub fn run(arguments: &Arguments) -> u8 {
 fn prepare(arguments: &Arguments) -> std::result::Result<(Work<'_>, Found), u8> {
     let root = Path::new("/");
     let profile = arguments.profile.as_deref().map(named).transpose()?;
+    let fill = to_fill(arguments, profile)?;
     let config = Config::read(&config_path(root, &arguments.config))
         .map_err(|error| failed(&error, CONFIGURATION))?;
     if arguments.wait
@@ -124,6 +132,7 @@ fn prepare(arguments: &Arguments) -> std::result::Result<(Work<'_>, Found), u8> 
         arguments,
         config,
         profile,
+        fill,
         directory: Directory::new(&arguments.state_dir),
         state: State::default(),
         keep: false,
@@ -137,6 +146,23 @@ fn named(profile: &str) -> std::result::Result<Profile, u8> {
     Profile::named(profile).ok_or_else(|| {
         let profile = printable(profile);
         log::error!("--profile {profile}: is none of boot, glance, routine, full");
+        USAGE
+    })
+}
+
+/// Only who asks for a full run gets his disk filled: no timer, no first test.
+fn to_fill(arguments: &Arguments, profile: Option<Profile>) -> std::result::Result<u64, u8> {
+    let by_hand = profile == Some(Profile::Full) && !arguments.wait;
+    let all = u64::MAX >> 1; // TOML's integers are signed
+    let limit = arguments.fill.as_deref().map(compat::bytes);
+    match limit {
+        Some(None) => Err("wants a size as 512MiB or 8GiB"),
+        Some(_) if !by_hand => Err("goes with --profile full, and not with --wait"),
+        None if !by_hand => Ok(0),
+        limit => Ok(limit.flatten().unwrap_or(all).min(all)),
+    }
+    .map_err(|wrong| {
+        log::error!("--fill: {wrong}");
         USAGE
     })
 }
@@ -194,15 +220,29 @@ impl Work<'_> {
         let medium = &mounted_now(medium);
         let profile = self.profile_for(medium, &self.state);
         let job = self.job(medium, profile);
+        self.stopped_fill(medium, &job);
         let deadline = Duration::from_secs_f64(self.config.deadline(profile));
         self.mark_unfinished(medium, profile)?;
         let known_before = evidence::collect(Path::new("/"), medium);
         let start = Instant::now();
+        let record = self.state.media.get(&medium.identity);
+        let mut fill = record.and_then(|record| record.fill.clone());
         let outcome = match medium.bytes {
             0 if !job.share => Outcome::default(),
             // One medium whose child cannot start is unknown; the others go on.
             _ => supervise::run(&job, deadline, &self.interrupted, &mut |message| {
-                report::progress::say(medium, message)
+                report::progress::say(medium, message);
+                if fill::hear(&mut fill, message)
+                    && let Some(record) = self.state.media.get_mut(&medium.identity)
+                {
+                    // A power cut finds out how far it was.
+                    record.fill.clone_from(&fill);
+                    if self.keep
+                        && let Err(error) = self.directory.write(&mut self.state)
+                    {
+                        log::debug!("{error}");
+                    }
+                }
             })
             .unwrap_or_else(|error| supervise::not_started(&job, &error)),
         };
@@ -255,14 +295,40 @@ impl Work<'_> {
         let finished = known.is_some_and(|record| {
             record.unfinished.is_none() && record.last_full().is_some_and(known_all)
         });
+        let stopped = known.and_then(|record| record.fill.as_ref());
         match self.profile {
             Some(profile) => profile,
             None if finished => Profile::Glance,
+            // It leaves no space for more.
+            None if stopped.is_some_and(|fill| self.passes(fill)) => Profile::Glance,
             None => Profile::named(&self.config.select.first_profile).unwrap_or(Profile::Boot),
         }
     }
 
+    /// The first run by itself leaves a fill that was stopped to whoever may go on with it.
+    fn passes(&self, fill: &Fill) -> bool {
+        self.arguments.wait && !fill.passed
+    }
+
+    /// Says what becomes of a fill that was stopped.
+    fn stopped_fill(&mut self, medium: &Medium, job: &Job) {
+        let Some(record) = self.state.media.get_mut(&medium.identity) else {
+            return;
+        };
+        let Some(fill) = record.fill.as_mut().filter(|_| job.plan.fill == 0) else {
+            return;
+        };
+        if job.keep_fill {
+            fill.passed = true;
+            log::warn!("{}: {}", medium.device, fill.stays());
+        } else {
+            record.fill = None;
+        }
+    }
+
     fn job(&self, medium: &Medium, profile: Profile) -> Job {
+        let record = self.state.media.get(&medium.identity);
+        let fill = record.and_then(|record| record.fill.clone());
         let spins = medium.rotational || medium.transport == Transport::Usb;
         Job {
             device: Path::new("/dev").join(medium.device.replace('!', "/")),
@@ -279,15 +345,21 @@ impl Work<'_> {
             asked: self.arguments.medium.iter().map(PathBuf::from).collect(),
             health: evidence::way_to_ask(Path::new("/"), medium),
             state_directory: absolute(&self.arguments.state_dir),
-            spin_up: if spins { SPIN_UP } else { 0.0 },
+            // Files of a fill take a while to be removed.
+            spin_up: if spins || fill.is_some() {
+                SPIN_UP
+            } else {
+                0.0
+            },
             only_clean: false,
-            canary: self
-                .state
-                .media
-                .get(&medium.identity)
-                .and_then(|record| record.canary.clone()),
+            canary: record.and_then(|record| record.canary.clone()),
+            keep_fill: self.fill > 0 || fill.as_ref().is_some_and(|fill| self.passes(fill)),
+            fill,
             seed: seed(),
-            plan: self.config.plan(profile),
+            plan: Plan {
+                fill: self.fill,
+                ..self.config.plan(profile)
+            },
         }
     }
 
@@ -386,10 +458,13 @@ impl Work<'_> {
             link: link_of(medium, outcome),
             figures,
             findings: findings.iter().take(FINDINGS).cloned().collect(),
-            capacity: outcome.results.proved_of(Probe::Capacity),
+            capacity: proved(outcome),
         };
         let record = self.record(medium);
         record.unfinished = run.unfinished.clone();
+        if let Some(fill) = &outcome.fill {
+            record.fill = (!fill.directory.as_os_str().is_empty()).then(|| fill.clone());
+        }
         let latency = |m: &crate::probe::Measurement| (m.probe, m.histogram.clone());
         if let Some(health) = &outcome.health {
             record.health = health.clone();
@@ -407,7 +482,7 @@ impl Work<'_> {
         let job = self.job(medium, profile);
         let words: Vec<&str> = job.probes().iter().map(|probe| probe.words()).collect();
         let mut text = format!(
-            "{}: {} run, at most {:.0} s and {:.1} MiB written\n  probes      {}\n",
+            "{}: {} run, at most {:.0} s and {:.1} MiB written{}\n  probes      {}\n",
             medium.device,
             profile.name(),
             self.config.deadline(profile),
@@ -416,13 +491,19 @@ impl Work<'_> {
             } else {
                 job.plan.written as f64 / f64::from(1 << 20)
             },
+            if job.plan.fill > 0 {
+                ", besides the fill"
+            } else {
+                ""
+            },
             words.join(", ")
         );
         text += &match place::find(&job) {
             Ok(place) => format!(
-                "  written to  a new file in {}{}\n",
+                "  written to  a new file in {}{}{}\n",
                 printable_path(&place.directory),
-                claimed(&job.plan)
+                claimed(&job.plan),
+                filled(&job, &place)
             ),
             Err((_, why)) => format!("  no writes   {why}\n"),
         };
@@ -437,6 +518,35 @@ fn claimed(plan: &Plan) -> String {
     }
     let seconds = CLAIM.as_secs();
     format!("\n  claimed     all free space but the reserve, for {seconds} s at most")
+}
+
+/// What a fill would write, and for how long.
+fn filled(job: &Job, place: &Place) -> String {
+    if !job.probes().contains(&Probe::Fill) {
+        return String::new();
+    }
+    let free = scratch::space(&place.directory).map_or(0, |space| space.free);
+    let bytes = free.saturating_sub(place.reserve).min(job.plan.fill);
+    let earlier = match &job.fill {
+        Some(fill) => format!("; {}", fill.stays()),
+        None => String::new(),
+    };
+    let hours = |bytes_a_second: u64| 2.0 * bytes as f64 / bytes_a_second as f64 / 3600.0;
+    format!(
+        "\n  fill        {:.1} GiB written, read back and given back: {:.1} h at 20 MB/s, at most {:.1} h{earlier}",
+        bytes as f64 / f64::from(1 << 30),
+        hours(20_000_000),
+        hours(fill::FLOOR)
+    )
+}
+
+/// What was proved of the capacity, by a sample and by a fill.
+fn proved(outcome: &Outcome) -> String {
+    let sample = outcome.results.proved_of(Probe::Capacity);
+    match outcome.results.proved_of(Probe::Fill) {
+        none if none.is_empty() => sample,
+        fill => format!("{sample}; fill: {fill}"),
+    }
 }
 
 /// The medium as it is mounted now: others were tested since it was found, and a mount point

@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::judge::Results;
 use crate::probe::canary::Canary;
+use crate::probe::fill::{self, Fill};
 use crate::probe::job::{self, Job};
 use crate::probe::{Message, NotMeasured, Probe, Reason};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -22,6 +23,10 @@ const END: u8 = 0;
 /// A message is a page at most; a child that sends more is broken.
 const MAX_MESSAGE: usize = 64 << 10;
 
+/// A fill that makes no progress for so long does not go on: the kernel gives a command up after
+/// 30 s and tries it five times (scsi_mod, sd.c: SD_TIMEOUT, SD_MAX_RETRIES).
+const NO_PROGRESS: Duration = Duration::from_secs(180);
+
 /// What a child told until it ended.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -34,6 +39,8 @@ pub struct Outcome {
     pub health: Option<crate::evidence::smart::Values>,
     /// What the next run has to know of the canary, where that is new.
     pub canary: Option<Canary>,
+    /// How far the fill is.
+    pub fill: Option<Fill>,
     /// Why it did not come to its end.
     pub unfinished: Option<(Reason, String)>,
 }
@@ -83,6 +90,11 @@ pub fn run(
             format!("the test process ended early ({status})"),
         )),
     };
+    if let (Some((_, detail)), Some(fill)) = (&mut outcome.unfinished, &outcome.fill)
+        && !fill.directory.as_os_str().is_empty()
+    {
+        *detail += &format!("; {}", fill.stays());
+    }
     if let Some((reason, detail)) = outcome.unfinished.clone() {
         fill_up(&mut outcome.results, reason, &detail);
         // Whoever touches a disk that hangs, hangs: then the next run cleans up.
@@ -97,6 +109,7 @@ pub fn run(
 fn clean_up(job: &Job) {
     let job = Job {
         only_clean: true,
+        keep_fill: true,
         ..job.clone()
     };
     match start(&job) {
@@ -185,8 +198,13 @@ fn listen(
                 return Ended::Closed;
             };
             progress(&message);
-            if let Message::FirstOperation(_) = message {
-                end = end.min(Instant::now() + deadline);
+            match message {
+                Message::FirstOperation(_) => end = end.min(Instant::now() + deadline),
+                // A fill takes as long as it takes, while it goes on.
+                Message::Progress { .. } => {
+                    end = end.max(Instant::now() + deadline.max(NO_PROGRESS));
+                }
+                _ => {}
             }
             if outcome.take(message) {
                 return Ended::Done;
@@ -205,8 +223,10 @@ fn decode(bytes: &[u8]) -> Option<Message> {
 impl Outcome {
     /// Takes one message in; true where it was the last.
     fn take(&mut self, message: Message) -> bool {
+        fill::hear(&mut self.fill, &message);
         match message {
-            Message::Started(_) => {}
+            Message::Started(_) | Message::Progress { .. } => {}
+            Message::Filling(_) | Message::Filled { .. } | Message::Emptied {} => {}
             Message::Measured(measurement) => self.results.measured.push(*measurement),
             Message::NotMeasured(not) => self.results.not_measured.push(not),
             Message::Fault(fault) => self.results.faults.push(fault),

@@ -460,6 +460,196 @@ fn a_dry_run_touches_nothing() {
     assert!(!Path::new(&disk.state()).exists());
 }
 
+/// The other probes are short of time, and the fill is not.
+const SHORT: &str = "[profile.full]\nseconds = 4\n";
+
+fn full(disk: &Disk, arguments: &[&str]) -> Ran {
+    let config = disk.directory.path("config.toml");
+    fs::write(&config, SHORT).unwrap();
+    disk.run(&[&["--profile", "full", "--config", &config], arguments].concat())
+}
+
+const FILL: &str = ".storage-selftest.fill";
+
+#[test]
+fn a_full_run_fills_the_disk_and_gives_the_space_back() {
+    let mut disk = or_skip!(Disk::ext4("fill", 300));
+    fs::write(format!("{}/theirs", disk.mount()), [7; 100_000]).unwrap();
+    let used = disk.used();
+    let space = nix::sys::statvfs::statvfs(disk.mount().as_str()).unwrap();
+    // 64 MiB stay free on a disk under 4 GiB.
+    let free = (space.blocks_available() as u64 * space.fragment_size() as u64) - (64 << 20);
+    let counter = disk.counter(7);
+    let ran = full(&disk, &[]);
+    // Without the table's line breaks.
+    let all = ran.out.replace("\n    ", " ");
+    for part in [
+        "of 0.3 GiB written and read back; slowest part of 16 MiB written: number ",
+        "  fill, written  ",
+        "  fill, read     ",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    let written = (disk.counter(7) - counter) * 512;
+    assert!(written > free / 10 * 9, "{written} of {free} bytes");
+    let narrow = |line: &str| line.chars().count() <= 80;
+    assert!(ran.out.lines().all(narrow), "{}", ran.out);
+    let mut listing = disk.listing();
+    listing.retain(|name| name != CANARY);
+    assert_eq!(listing, ["lost+found", "theirs"]);
+    assert!(disk.used() < used + (4 << 20));
+    let (_, record) = record(&disk.state());
+    assert!(record.get("fill").is_none(), "{record:?}");
+    // A limit holds; a fill of nothing is none.
+    disk.sync();
+    let counter = disk.counter(7);
+    full(&disk, &["--fill", "32MiB"]).says(3, "0.0 of 0.3 GiB written and read back");
+    let written = (disk.counter(7) - counter) * 512;
+    assert!(written < 32 << 20 << 1, "{written} bytes");
+    assert!(!full(&disk, &["--fill", "0"]).out.contains("fill"));
+    disk.remount();
+    assert_eq!(
+        fs::read(format!("{}/theirs", disk.mount())).unwrap(),
+        [7; 100_000]
+    );
+}
+
+#[test]
+fn a_fill_is_for_who_asks_for_it() {
+    let disk = or_skip!(Disk::ext4("ask", 100));
+    disk.run(&["--fill", "8GiB"]).says(64, "--fill: goes with");
+    disk.run(&["--profile", "full", "--wait", "--fill", "8GiB"])
+        .says(64, "--fill: goes with");
+    full(&disk, &["--fill", "much"]).says(64, "wants a size");
+    let said = full(&disk, &["--dry-run"]);
+    said.says(0, "besides the fill");
+    said.says(0, "GiB written, read back and given back: ");
+    let config = disk.directory.path("config.toml");
+    fs::write(&config, "[select]\nfirst_profile = \"full\"\n").unwrap();
+    let first = disk.run(&["--config", &config, "--dry-run"]);
+    first.says(0, "full run");
+    assert!(!first.out.contains("fill"), "{}", first.out);
+}
+
+/// A full run that is stopped, by `signal`, once so many parts were written and read.
+fn stopped(disk: &Disk, signal: &str, wanted: (usize, usize)) {
+    let config = disk.directory.path("config.toml");
+    fs::write(&config, SHORT).unwrap();
+    let mut program = program(&["run", "--config", &config, "--profile", "full"]);
+    program.args(["--medium", &disk.mount(), "--state-dir", &disk.state()]);
+    program.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = program.env(MARK, disk.mount()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(120);
+    let enough = |is: (usize, usize)| is.0 >= wanted.0 && is.1 >= wanted.1;
+    while !enough(parts(disk)) {
+        assert!(Instant::now() < end, "{:?}", parts(disk));
+        assert!(child.try_wait().unwrap().is_none(), "{:?}", parts(disk));
+        sleep(Duration::from_millis(2));
+    }
+    let _ = Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    child.wait().unwrap();
+    nobody_left(disk);
+}
+
+/// Parts that the state says were written and read.
+fn parts(disk: &Disk) -> (usize, usize) {
+    let text = fs::read_to_string(format!("{}/state.toml", disk.state())).unwrap_or_default();
+    let table: toml::Table = text.parse().unwrap_or_default();
+    let media = table.get("medium").and_then(|media| media.as_table());
+    let record = media.and_then(|media| media.values().next());
+    let count = |key| {
+        let rates = record.and_then(|record| record.get("fill")?.get(key)?.as_array());
+        rates.map_or(0, Vec::len)
+    };
+    (count("written"), count("read"))
+}
+
+#[test]
+fn a_full_run_goes_on_where_it_was_stopped() {
+    let disk = or_skip!(Disk::ext4("resume", 300));
+    let used = disk.used();
+    stopped(&disk, "-INT", (3, 0));
+    let last = last_run(&disk.state());
+    let finding = last["findings"][0]["sentence"].as_str().unwrap();
+    assert!(finding.contains("MiB stay filled in"), "{finding}");
+    assert!(disk.listing().contains(&FILL.to_string()));
+    // Killed without a word, as by a power cut, while it reads back.
+    stopped(&disk, "-KILL", (4, 2));
+    let (written, read) = parts(&disk);
+    disk.sync();
+    let counter = disk.counter(7);
+    let ran = full(&disk, &[]);
+    let said = format!("written and read back, {written} of {written} parts by earlier runs");
+    let out = ran.out.replace("\n    ", " ");
+    assert!(out.contains(&said) && read >= 2, "{said}: {out}");
+    assert!((disk.counter(7) - counter) * 512 < 64 << 20);
+    assert!(!disk.listing().contains(&FILL.to_string()));
+    assert!(disk.used() < used + (4 << 20));
+}
+
+#[test]
+fn what_changed_in_a_fill_that_was_stopped_is_found() {
+    let disk = or_skip!(Disk::ext4("changed", 300));
+    stopped(&disk, "-KILL", (6, 0));
+    let part = format!("{}/{FILL}/0003", disk.mount());
+    let open = fs::OpenOptions::new().write(true).open(&part).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&open, &[0; 8192], 5 << 20).unwrap();
+    open.sync_all().unwrap();
+    full(&disk, &[]).says(2, "data-lost: fill at sector");
+    assert!(
+        last_run(&disk.state())["findings"][0]["sentence"]
+            .as_str()
+            .unwrap()
+            .contains(": 2 blocks: zeros instead of a block")
+    );
+}
+
+#[test]
+fn any_other_run_gives_a_stopped_fill_back() {
+    let disk = or_skip!(Disk::ext4("back", 300));
+    let used = disk.used();
+    stopped(&disk, "-KILL", (2, 0));
+    assert!(disk.used() > used + (30 << 20));
+    let ran = disk.run(&["--profile", "glance"]);
+    assert!(
+        ran.err.contains("that a stopped full run had filled"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(disk.listing(), ["lost+found"]);
+    assert!(disk.used() < used + (1 << 20));
+    let (_, record) = record(&disk.state());
+    assert!(record.get("fill").is_none(), "{record:?}");
+    // A run by itself leaves it once to whoever may go on with it, and says so.
+    stopped(&disk, "-KILL", (2, 0));
+    let ran = disk.run(&["--wait"]);
+    if ran.err.contains("postponed") {
+        return;
+    }
+    assert!(ran.err.contains("MiB stay filled in"), "{}", ran.err);
+    assert!(disk.listing().contains(&FILL.to_string()));
+    assert_eq!(last_run(&disk.state())["profile"].as_str(), Some("glance"));
+    disk.run(&["--wait"]);
+    assert!(!disk.listing().contains(&FILL.to_string()));
+}
+
+#[test]
+fn a_link_of_the_fills_name_is_not_followed() {
+    let disk = or_skip!(Disk::ext4("fill-link", 300));
+    let theirs = disk.directory.path("theirs");
+    fs::create_dir(&theirs).unwrap();
+    fs::write(format!("{theirs}/0000"), "precious").unwrap();
+    symlink(&theirs, format!("{}/{FILL}", disk.mount())).unwrap();
+    full(&disk, &[]).says(3, "fill: open ");
+    disk.run(&["--profile", "glance"]);
+    assert_eq!(
+        fs::read_to_string(format!("{theirs}/0000")).unwrap(),
+        "precious"
+    );
+}
+
 #[test]
 fn a_glance_writes_nothing_and_carries_the_last_complete_run() {
     let disk = or_skip!(Disk::ext4("glance", 512));

@@ -221,7 +221,7 @@ fn dd_shape(arguments: &Arguments) -> std::result::Result<dd::Shape, String> {
 }
 
 /// `4096`, `1MiB`, `1M`, `1GiB`: powers of two, as dd has them.
-fn bytes(text: &str) -> Option<u64> {
+pub fn bytes(text: &str) -> Option<u64> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());

@@ -26,6 +26,8 @@ pub struct Plan {
     pub stamps: u64,
     /// Seconds for what of that proof comes after the durable write.
     pub capacity_seconds: f64,
+    /// Bytes of free space that are filled besides, at most; 0 for none.
+    pub fill: u64,
 }
 
 /// The running account of a [`Plan`].
@@ -42,6 +44,16 @@ impl Budget {
             left: plan.written,
             written: 0,
         }
+    }
+
+    /// The time of the whole run begins now: a spin-up or a fill is not for the probes to pay.
+    pub fn restart(&mut self, plan: &Plan) {
+        self.end = Instant::now() + Duration::from_secs_f64(plan.seconds);
+    }
+
+    /// Grants `bytes` more.
+    pub fn grant(&mut self, bytes: u64) {
+        self.left += bytes;
     }
 
     /// When a probe that may take `seconds` has to end: earlier if the whole run ends before.
@@ -94,6 +106,7 @@ mod tests {
             random_write_seconds: 0.0,
             stamps: 0,
             capacity_seconds: 0.0,
+            fill: 0,
         };
         let mut budget = Budget::new(&plan);
         assert!(budget.spend(8192));

@@ -135,6 +135,14 @@ pub fn in_file(extents: &[Extent], address: u64) -> Option<u64> {
     Some(extent.file + address - extent.disk)
 }
 
+/// Where on the disk the block at `offset` of the file lies.
+pub fn on_disk(extents: &[Extent], offset: u64) -> Option<u64> {
+    let n = extents.partition_point(|extent| extent.file <= offset);
+    let extent = extents.get(n.checked_sub(1)?)?;
+    let whole = offset + BLOCK as u64 <= extent.file + extent.length;
+    whole.then_some(extent.disk + offset - extent.file)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +165,10 @@ mod tests {
         assert_eq!(in_file(&PIECES, 1 << 30), Some(8192));
         assert_eq!(in_file(&PIECES, (1 << 20) + 8192), None);
         assert_eq!(in_file(&PIECES, (1 << 20) + 6144), None);
+        assert_eq!(on_disk(&PIECES, 8192), Some(1 << 30));
+        assert_eq!(on_disk(&PIECES, 4096), Some((1 << 20) + 4096));
+        assert_eq!(on_disk(&PIECES, 6144), None);
+        assert_eq!(on_disk(&PIECES, 12288), None);
     }
 
     #[test]

@@ -4,12 +4,13 @@
 use super::budget::{Budget, Plan};
 use super::canary::{self, Canary};
 use super::capacity::live;
+use super::fill::{self, Fill};
 use super::io::{Counters, waited};
 use super::place::{self, Place, Refused};
 use super::scratch::{self, Scratch};
 use super::{
-    Measurement, Message, NotMeasured, Probe, Reason, Stop, random_read, random_write, read_back,
-    sequential_read, write,
+    Measurement, Message, NotMeasured, Probe, Proved, Reason, Stop, random_read, random_write,
+    read_back, sequential_read, write,
 };
 use crate::error::{Result, printable_path};
 use crate::medium::Mount;
@@ -47,6 +48,11 @@ pub struct Job {
     /// What the last run left on the medium to be read now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
+    /// What is known of a fill that was stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<Fill>,
+    /// Such a fill stays.
+    pub keep_fill: bool,
     /// Just remove what a killed run left.
     pub only_clean: bool,
     pub seed: u64,
@@ -93,6 +99,9 @@ impl Job {
             probes.push(Probe::ReadBack);
             if self.plan.stamps > 0 {
                 probes.extend([Probe::Capacity, Probe::RandomWriteSpan]);
+            }
+            if self.plan.fill > 0 {
+                probes.push(Probe::Fill);
             }
         }
         probes
@@ -243,17 +252,21 @@ pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
             Ok(disk) => {
                 let mut context = Context::new(job, disk, true, tell);
                 verify_canary(&mut context);
+                let filled = go_on_filling(&mut context, place.as_ref().ok());
                 read_probes(&mut context);
                 ask_for_health(&mut context);
                 if context.job.plan.file > 0 {
-                    write_probes(&mut context, place);
+                    let fake = write_probes(&mut context, &place);
+                    fill(&mut context, place.as_ref().ok(), filled, fake);
                 }
             }
             Err(stop) => match through_file(&job, &stop, &place) {
                 Some((disk, made)) => {
                     let mut context = Context::new(job, disk, false, tell);
                     verify_canary(&mut context);
-                    probes_through_file(&mut context, made, place.as_ref().ok());
+                    // The free space that its file takes is small: no fill could go on first.
+                    let fake = probes_through_file(&mut context, made, place.as_ref().ok());
+                    fill(&mut context, place.as_ref().ok(), false, fake);
                 }
                 None => cannot_open(&job, &stop, tell),
             },
@@ -297,7 +310,8 @@ fn through_file(
     Some((made.0.file.try_clone().ok()?, made))
 }
 
-fn probes_through_file(context: &mut Context, mut made: Made, place: Option<&Place>) {
+/// True where the disk proved to be a fake.
+fn probes_through_file(context: &mut Context, mut made: Made, place: Option<&Place>) -> bool {
     let (scratch, bytes) = (&mut made.0, made.1);
     let proof = place.and_then(|place| begin_proof(context, place));
     context.run(Probe::DurableWrite, |c| write::run(c, scratch, bytes));
@@ -306,7 +320,7 @@ fn probes_through_file(context: &mut Context, mut made: Made, place: Option<&Pla
         read_probes(context);
     }
     overwrite_probes(context, scratch);
-    end_proof(context, scratch, place, proof);
+    end_proof(context, scratch, place, proof)
 }
 
 /// A share has files only.
@@ -359,7 +373,8 @@ fn read_probes(context: &mut Context) {
             (context.tell)(Message::FirstOperation(time.as_secs_f64() * 1e3));
             if context.whole_disk {
                 // A spin-up is not for the probes to pay.
-                context.budget = Budget::new(&context.job.plan);
+                let plan = context.job.plan.clone();
+                context.budget.restart(&plan);
             }
         }
         Err(Stop::Fault(fault)) => (context.tell)(Message::Fault(fault)),
@@ -380,14 +395,44 @@ fn ask_for_health(context: &mut Context) {
     }
 }
 
-fn write_probes(context: &mut Context, place: std::result::Result<Place, Refused>) {
-    let made = place.and_then(|place| Ok((make_scratch(&context.job, &place)?, place)));
-    match made {
+/// A fill that was stopped leaves no space for anything else, so it goes first; true where it did.
+fn go_on_filling(context: &mut Context, place: Option<&Place>) -> bool {
+    let known = context.job.fill.as_ref();
+    let stopped = known.is_some_and(|known| !known.written.is_empty());
+    match place {
+        Some(place) if stopped && context.job.probes().contains(&Probe::Fill) => {
+            fill::files::run(context, place);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The fill of a disk that is no fake by all that is known: nobody has to write one full, and
+/// what is written beyond its end may hit what lies below.
+fn fill(context: &mut Context, place: Option<&Place>, filled: bool, fake: bool) {
+    let Some(place) = place.filter(|_| !filled && context.job.probes().contains(&Probe::Fill))
+    else {
+        return;
+    };
+    if fake {
+        let sentence = "nothing was filled: the size is proved to be wrong already".into();
+        let probe = Probe::Fill;
+        (context.tell)(Message::Proved(Proved { probe, sentence }));
+    } else {
+        fill::files::run(context, place);
+    }
+}
+
+/// True where the disk proved to be a fake.
+fn write_probes(context: &mut Context, place: &std::result::Result<Place, Refused>) -> bool {
+    let made = place.as_ref().map_err(Refused::clone);
+    match made.and_then(|place| Ok((make_scratch(&context.job, place)?, place))) {
         Ok(((mut scratch, bytes), place)) => {
-            let proof = begin_proof(context, &place);
+            let proof = begin_proof(context, place);
             context.run(Probe::DurableWrite, |c| write::run(c, &mut scratch, bytes));
             overwrite_probes(context, &mut scratch);
-            end_proof(context, &scratch, Some(&place), proof);
+            end_proof(context, &scratch, Some(place), proof)
         }
         Err((reason, detail)) => {
             if context.job.plan.stamps > 0 && !context.budget.time_is_up() {
@@ -400,6 +445,7 @@ fn write_probes(context: &mut Context, place: std::result::Result<Place, Refused
             {
                 context.not_measured(probe, reason, detail.clone());
             }
+            false
         }
     }
 }
@@ -440,15 +486,16 @@ fn begin_proof(context: &mut Context, place: &Place) -> Option<live::Running> {
     }
 }
 
-/// The second half.
+/// The second half; true where the disk proved to be a fake.
 fn end_proof(
     context: &mut Context,
     scratch: &Scratch,
     place: Option<&Place>,
     running: Option<live::Running>,
-) {
-    if let (Some(running), Some(place)) = (running, place) {
-        live::finish(context, scratch, place, running);
+) -> bool {
+    match (running, place) {
+        (Some(running), Some(place)) => live::finish(context, scratch, place, running),
+        _ => false,
     }
 }
 

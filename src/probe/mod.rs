@@ -4,6 +4,7 @@ pub mod budget;
 pub mod canary;
 pub mod capacity;
 pub mod extents;
+pub mod fill;
 pub mod histogram;
 pub mod io;
 pub mod job;
@@ -42,6 +43,8 @@ pub enum Probe {
     RandomWriteSpan,
     /// Blocks that the last run left, read after a power cycle.
     Canary,
+    /// All free space but the reserve, written and read back.
+    Fill,
 }
 
 impl Probe {
@@ -57,6 +60,7 @@ impl Probe {
             Probe::ReadBack => "read-back",
             Probe::Capacity => "capacity",
             Probe::Canary => "canary",
+            Probe::Fill => "fill",
             Probe::RandomWriteSpan => "random write, spread",
         }
     }
@@ -233,6 +237,23 @@ pub enum Message {
     Proved(Proved),
     /// What the next run has to know of the canary; without a path there is none.
     Canary(canary::Canary),
+    /// A fill begins, or goes on where an earlier run was stopped.
+    Filling(fill::Fill),
+    /// A part of it was written, or read back: MB/s, 0 where something in it was wrong.
+    Filled {
+        read: bool,
+        mb_s: f64,
+    },
+    /// How far it is: bytes of this pass (`all` is 0 while files are removed), and MB/s of late.
+    /// The deadline moves with it.
+    Progress {
+        read: bool,
+        done: u64,
+        all: u64,
+        mb_s: f64,
+    },
+    /// Its space is given back.
+    Emptied {},
     /// Bytes written so far by this run, counted before each write.
     Wrote(u64),
     /// The first operation of all, which bears a spin-up: milliseconds.

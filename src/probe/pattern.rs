@@ -34,6 +34,33 @@ pub fn first_word(seed: u64, index: u64, generation: u8) -> u64 {
     word(start(seed, index, generation), 0)
 }
 
+/// The inverse of an odd number modulo 2^64: each step of Newton's doubles the right bits.
+const fn inverse(a: u64) -> u64 {
+    let (mut x, mut step) = (a, 0);
+    while step < 5 {
+        x = x.wrapping_mul(2u64.wrapping_sub(a.wrapping_mul(x)));
+        step += 1;
+    }
+    x
+}
+
+/// Undoes [`mix`].
+fn unmix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(inverse(0x94d0_49bb_1331_11eb));
+    x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(inverse(0xbf58_476d_1ce4_e5b9));
+    x ^ (x >> 30) ^ (x >> 60)
+}
+
+/// The index of the block that `block` is a whole copy of: a block bears it in its first word.
+/// A block of another seed has one too, and a far too large one, as any number is equally likely.
+pub fn index_of(block: &[u8], seed: u64, generation: u8) -> Option<u64> {
+    let word = u64::from_le_bytes(block[..8].try_into().ok()?);
+    let start = unmix(word).wrapping_sub(GOLDEN);
+    let mixed = unmix(unmix(start) ^ seed) ^ (u64::from(generation) << 56);
+    let index = mixed.wrapping_mul(inverse(GOLDEN));
+    (compare(block, seed, index, generation) == Seen::Same).then_some(index)
+}
+
 /// A stream of offsets for random I/O: seeded, so that a run can be repeated.
 pub struct Random(u64);
 
@@ -109,6 +136,19 @@ mod tests {
         );
         assert_eq!(compare(&block, 7, 4, 1), Seen::Lost("other content"));
         assert_eq!(compare(&block, 8, 3, 1), Seen::Lost("other content"));
+    }
+
+    #[test]
+    fn a_block_tells_its_index_and_no_other_data_does() {
+        let mut block = [0; BLOCK];
+        for index in [0, 1, 262_144, 1 << 40, u64::MAX] {
+            fill(&mut block, 7, index, 1);
+            assert_eq!(index_of(&block, 7, 1), Some(index));
+            assert!(index_of(&block, 8, 1) > Some(1 << 50));
+        }
+        block[4000] ^= 1;
+        assert_eq!(index_of(&block, 7, 1), None);
+        assert_eq!(index_of(&[0; BLOCK], 7, 1), None);
     }
 
     #[test]

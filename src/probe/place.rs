@@ -2,7 +2,7 @@
 //! the medium looks: whoever touches a file system that hangs, hangs.
 
 use super::job::Job;
-use super::{Reason, scratch};
+use super::{Reason, fill::files, scratch};
 use crate::error::printable_path;
 use crate::medium::Mount;
 use std::fs;
@@ -101,6 +101,23 @@ pub fn clean(job: &Job) {
                 printable_path(&directory.join(scratch::NAME))
             ),
             Ok(false) => {}
+            Err(error) => log::warn!("{error}"),
+        }
+        // The state may lie on another medium, whose fill is not ours to give back.
+        let ours = job
+            .mounts
+            .iter()
+            .any(|mount| device(&mount.path) == device(directory));
+        if job.keep_fill || !ours {
+            continue;
+        }
+        match files::give_back(directory) {
+            Ok(0) => {}
+            Ok(bytes) => log::info!(
+                "gave {} MiB back that a stopped full run had filled in {}",
+                bytes >> 20,
+                printable_path(&directory.join(files::NAME))
+            ),
             Err(error) => log::warn!("{error}"),
         }
     }

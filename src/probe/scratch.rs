@@ -43,33 +43,18 @@ impl Scratch {
             }
             Err(error) => return Err(error),
         };
-        let mut direct = direct;
-        if fs_type == "btrfs" {
-            // Without it btrfs takes the open and then goes through the page cache.
-            direct = direct && sys::no_copy_on_write(&file).is_ok();
-        } else if sys::direct_io(&file) == DirectIo::Refused {
-            direct = false;
-        } else if sys::direct_io(&file) == DirectIo::NotSaid {
-            direct = direct && matches!(fs_type, "ext4" | "xfs" | "f2fs");
-        }
         Ok(Self {
+            direct: direct && really_direct(&file, fs_type),
             file,
-            direct,
             named,
             fs_type: fs_type.into(),
             generations: Vec::new(),
         })
     }
 
-    /// Asks for `bytes` in one piece where that costs no writes of zeros.
+    /// See [`reserve`].
     pub fn reserve(&self, bytes: u64) -> io::Result<()> {
-        if !matches!(self.fs_type.as_str(), "ext4" | "xfs" | "f2fs" | "btrfs") {
-            return Ok(());
-        }
-        match fallocate(&self.file, FallocateFlags::empty(), 0, bytes as i64) {
-            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        reserve(&self.file, &self.fs_type, bytes)
     }
 
     /// Times its size that the file system itself may write for a flushed 4 KiB: with a full
@@ -102,6 +87,39 @@ impl Drop for Scratch {
         {
             log::warn!("{}", Error::new("remove", path, error));
         }
+    }
+}
+
+/// Whether what was opened for direct I/O gets it.
+fn really_direct(file: &File, fs_type: &str) -> bool {
+    if fs_type == "btrfs" {
+        // Without it btrfs takes the open and then goes through the page cache.
+        return sys::no_copy_on_write(file).is_ok();
+    }
+    match sys::direct_io(file) {
+        DirectIo::Refused => false,
+        DirectIo::NotSaid => matches!(fs_type, "ext4" | "xfs" | "f2fs"),
+        _ => true,
+    }
+}
+
+/// A file with a name, made where `new`; the second value as [`Scratch::direct`].
+/// # Errors
+/// As open(2).
+pub fn open(path: &Path, fs_type: &str, new: bool) -> io::Result<(File, bool)> {
+    let (file, direct) = open_either(path, OFlag::O_NOFOLLOW.bits(), new)?;
+    let direct = direct && really_direct(&file, fs_type);
+    Ok((file, direct))
+}
+
+/// Asks for `bytes` in as few pieces as can be, where that costs no writes of zeros.
+pub fn reserve(file: &File, fs_type: &str, bytes: u64) -> io::Result<()> {
+    if !matches!(fs_type, "ext4" | "xfs" | "f2fs" | "btrfs") {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::empty(), 0, bytes as i64) {
+        Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -55,6 +55,13 @@ pub fn block(report: &Report) -> String {
             "The whole disk could not be opened: reads are of the scratch file only.",
         );
     }
+    if let Some(fill) = &report.outcome.fill {
+        for (word, rates) in [("fill, written", &fill.written), ("fill, read", &fill.read)] {
+            if !rates.is_empty() {
+                let _ = writeln!(text, "  {word:<15}{}", strip(rates, WIDTH - 17));
+            }
+        }
+    }
     let first = report
         .outcome
         .first_operation_ms
@@ -90,6 +97,25 @@ fn latency(us: f64) -> String {
         us if us < 1e6 => format!("{} ms", short(us / 1e3).trim_end_matches(".0")),
         us => format!("{:.2} s", us / 1e6),
     }
+}
+
+/// A block for each rate, as high as its share of the fastest; × where data was wrong. Where they
+/// are more than `columns`, the slowest of its neighbours stands for each.
+fn strip(rates: &[f64], columns: usize) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let fastest = rates.iter().copied().fold(1e-9, f64::max);
+    let columns = columns.min(rates.len());
+    let of = |n: usize| n * rates.len() / columns;
+    let slowest = (0..columns).map(|n| {
+        let here = &rates[of(n)..of(n + 1)];
+        here.iter().copied().fold(f64::INFINITY, f64::min)
+    });
+    slowest
+        .map(|rate| match rate > 0.0 {
+            true => BLOCKS[((rate / fastest * 8.0).ceil() as usize).clamp(1, 8) - 1],
+            false => '×',
+        })
+        .collect()
 }
 
 fn two_sides(left: &str, right: &str) -> String {
@@ -134,7 +160,17 @@ mod tests {
             text.lines().all(|line| line.chars().count() <= WIDTH),
             "{text}"
         );
+        assert_eq!(strip(&[20.0; 1000], WIDTH).chars().count(), WIDTH);
         assert_eq!(two_sides(&"x".repeat(100), "PASS").len(), WIDTH);
         assert_eq!(latency(228_000.0), "228 ms");
+    }
+
+    #[test]
+    fn a_slow_spot_is_low_and_not_hidden_by_its_neighbours() {
+        assert_eq!(strip(&[20.0, 10.0, 2.0, 0.0, 16.0], 60), "█▄▁×▇");
+        // A thousand in ten columns: the one slow one is seen.
+        let mut rates = [20.0; 1000];
+        (rates[250], rates[999]) = (5.0, 0.0);
+        assert_eq!(strip(&rates, 10), "██▂██████×");
     }
 }

@@ -14,7 +14,7 @@ const MARKER: u64 = 16 << 20;
 const PAGE: u64 = BLOCK as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Beyond {
+pub enum Beyond {
     Wraps,
     Zeros,
     Ones,
@@ -23,8 +23,8 @@ enum Beyond {
 }
 
 /// A disk that is whole up to `real` bytes; flash by its own 512-byte sectors.
-struct Fake {
-    claimed: u64,
+pub struct Fake {
+    pub claimed: u64,
     real: u64,
     beyond: Beyond,
     cache: usize,
@@ -34,16 +34,16 @@ struct Fake {
     last: Vec<u8>,
     noise: Random,
     /// Of 1000 pages so many keep nothing.
-    dead: u64,
+    pub dead: u64,
     /// Of 1000 pages so many flip a bit.
-    flips: u64,
+    pub flips: u64,
     wrote: u64,
     /// Stamps that there is time for.
     room: usize,
 }
 
 impl Fake {
-    fn new(real: u64, beyond: Beyond, cache: usize) -> Self {
+    pub fn new(real: u64, beyond: Beyond, cache: usize) -> Self {
         Self {
             claimed: CLAIMED,
             real,

@@ -315,7 +315,8 @@ fn live<'a>(context: &'a Context, files: Vec<(&'a File, &'a [Extent])>, seconds:
 const OVER: &str = "the time was over before the stamps could be read back";
 
 /// The half after it, up to where everything is put back as it was.
-pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: Running) {
+/// True where the disk proved to be a fake.
+pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: Running) -> bool {
     let Running {
         claim,
         proof: Some(mut proof),
@@ -323,7 +324,7 @@ pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: 
     } = running
     else {
         tell(context, running.why);
-        return;
+        return false;
     };
     let scratch_extents = extents::of(&scratch.file, scratch.fs_type(), &context.job.sys);
     let scratch_extents = scratch_extents.unwrap_or_default();
@@ -369,11 +370,12 @@ pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: 
     if let Err(Stop::Fault(fault)) = restore(context, &files, &mut proof) {
         (context.tell)(Message::Fault(fault));
     }
-    let fake = proof.wraps_at().is_some() || !proof.diagnoses.is_empty();
+    let bad = proof.fake() || !proof.diagnoses.is_empty();
     let enough = |claim: &Claim| claim.addresses.len() >= canary::BLOCKS;
-    if let (Some(claim), false) = (claim.filter(enough), fake || wrong) {
+    if let (Some(claim), false) = (claim.filter(enough), bad || wrong) {
         keep(context, place, claim);
     }
+    proof.fake() && !wrong
 }
 
 /// Makes 64 of the chosen blocks the canary, gives back the others.
@@ -474,70 +476,80 @@ fn sentence(context: &Context, proof: &Proof, claim: Option<&Claim>, why: &str) 
     parts.join("; ")
 }
 
-/// The proof's diagnoses as faults.
+/// What the proof found, as faults.
 fn faults(proof: &Proof, all: u64) -> Vec<Fault> {
-    let fault = |kind, at: Option<u64>, count, detail: String| Fault {
-        probe: Probe::Capacity,
-        kind,
-        sector: at.map(|at| at / 512),
-        count,
-        confirmed: proof.confirmed,
-        detail,
-    };
-    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
-    if let Some(real) = proof.wraps_at() {
-        let detail = format!(
-            "real size {} of {}: what lies beyond overwrites what lies below",
-            mib(real),
-            mib(all)
-        );
-        return vec![Fault {
-            confirmed: true,
-            ..fault(FaultKind::CapacityWraps, None, 1, detail)
-        }];
+    match proof.wraps_at() {
+        Some(real) => vec![wraps(Probe::Capacity, real, all)],
+        None => faults_of(Probe::Capacity, &proof.diagnoses, proof.confirmed, all),
     }
-    let one = |diagnosis: &Diagnosis| match *diagnosis {
-        Diagnosis::Wraps { .. } => None, // told above
-        Diagnosis::Ends {
-            last_good,
-            first_bad,
-            instead,
-        } => Some(fault(
-            FaultKind::CapacityLost,
-            Some(first_bad),
-            1,
-            format!(
-                "{instead} instead of what was written from {} on; usable up to {} of {}",
-                mib(first_bad),
-                mib(last_good),
-                mib(all)
-            ),
-        )),
-        Diagnosis::Changed { count, first, bits } => {
-            let detail = format!("{bits} of 32768 bits changed in a stamp");
-            Some(fault(FaultKind::DataChanged, Some(first), count, detail))
-        }
-        Diagnosis::Lost {
-            count,
-            first,
-            instead,
-        } => {
-            let detail = format!("{instead} instead of a stamp");
-            Some(fault(FaultKind::DataLost, Some(first), count, detail))
-        }
-        Diagnosis::Overwritten { count, first } => {
-            let detail = "another stamp instead of its own".into();
-            Some(fault(
-                FaultKind::DataOverwritten,
-                Some(first),
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+fn wraps(probe: Probe, real: u64, all: u64) -> Fault {
+    let (real, all) = (mib(real), mib(all));
+    Fault {
+        probe,
+        kind: FaultKind::CapacityWraps,
+        sector: None,
+        count: 1,
+        confirmed: true,
+        detail: format!("real size {real} of {all}: what lies beyond overwrites what lies below"),
+    }
+}
+
+/// Diagnoses of a disk of `all` bytes as faults.
+pub fn faults_of(probe: Probe, diagnoses: &[Diagnosis], confirmed: bool, all: u64) -> Vec<Fault> {
+    let block = if probe == Probe::Fill {
+        "block"
+    } else {
+        "stamp"
+    };
+    let one = |diagnosis: &Diagnosis| {
+        let (kind, first, count, detail) = match *diagnosis {
+            Diagnosis::Wraps { real } => return wraps(probe, real, all),
+            Diagnosis::Ends {
+                last_good,
+                first_bad,
+                instead,
+            } => {
+                let (from, usable, all) = (mib(first_bad), mib(last_good), mib(all));
+                let detail = format!(
+                    "{instead} instead of what was written from {from} on; usable up to {usable} of {all}"
+                );
+                (FaultKind::CapacityLost, first_bad, 1, detail)
+            }
+            Diagnosis::Changed { count, first, bits } => {
+                let detail = format!("{bits} of 32768 bits changed in a {block}");
+                (FaultKind::DataChanged, first, count, detail)
+            }
+            Diagnosis::Lost {
                 count,
-                detail,
-            ))
-        }
-        Diagnosis::Unreadable { count, first } => {
-            let detail = format!("{count} stamps could not be read");
-            Some(fault(FaultKind::ReadError, Some(first), count, detail))
+                first,
+                instead,
+            } => {
+                let detail = format!("{instead} instead of a {block}");
+                (FaultKind::DataLost, first, count, detail)
+            }
+            Diagnosis::Overwritten { count, first } => {
+                let detail = format!("another {block} instead of its own");
+                (FaultKind::DataOverwritten, first, count, detail)
+            }
+            Diagnosis::Unreadable { count, first } => {
+                let detail = format!("{count} {block}s could not be read");
+                (FaultKind::ReadError, first, count, detail)
+            }
+        };
+        Fault {
+            probe,
+            kind,
+            sector: Some(first / 512),
+            count,
+            confirmed,
+            detail,
         }
     };
-    proof.diagnoses.iter().filter_map(one).collect()
+    diagnoses.iter().map(one).collect()
 }

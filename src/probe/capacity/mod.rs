@@ -7,7 +7,7 @@ pub mod marker;
 pub mod stamps;
 
 #[cfg(test)]
-mod fake_test;
+pub mod fake_test;
 
 use crate::probe::pattern::Random;
 use diagnose::{Diagnosis, diagnose};
@@ -142,9 +142,10 @@ impl Proof {
         })
     }
 
-    fn fake(&self) -> bool {
+    /// The disk has not the size that it claims.
+    pub fn fake(&self) -> bool {
         let fake = |d: &Diagnosis| matches!(d, Diagnosis::Ends { .. } | Diagnosis::Wraps { .. });
-        self.diagnoses.iter().any(fake)
+        self.wraps_at().is_some() || self.diagnoses.iter().any(fake)
     }
 
     /// Puts everything back as it was.
