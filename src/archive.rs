@@ -4,7 +4,7 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::evidence::{self, RECORDED, kernel_log, link};
+use crate::evidence::{self, RECORDED, boot_before, kernel_log, link};
 use crate::medium::tree::{self, Tree};
 use crate::medium::{self, Medium};
 use crate::tar::Tar;
@@ -173,6 +173,9 @@ impl Recorder {
         let log = kernel_log::storage_records(&self.tree, LOG);
         if let Ok(log) = log {
             self.tar.file(Path::new(kernel_log::KMSG), log.as_bytes())?;
+        }
+        if let Some((path, export)) = boot_before::record(&self.tree, LOG) {
+            self.tar.file(Path::new(&path), &export)?;
         }
         Ok(())
     }

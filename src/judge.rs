@@ -81,6 +81,7 @@ pub const KINDS: &[Kind] = kinds![
     "kernel-io-error" "547754fdf5459ae51986b8b49da859c5", "the kernel could not read or write the medium since the boot", "save your data now; check power and cable, then replace the medium";
     "card-errors" "dd489de9acbcde4024e0698d42c8b1a8", "the card or eMMC did not answer its host as it should", "clean the contacts, check power; replace the card if it happens again";
     "nvme-errors" "79d4ed29521ec81cc12297022c3b2cdb", "the NVMe disk did not answer in time", "check its seat and power; update its firmware";
+    "boot-before" "600a2244ecd547ef89d4e5e46968b5c7", "in the boot before this one the kernel complained about the medium", "save your data; check power and cable; replace the medium if it happens again";
     "file-system-error" "b8060cf7294d97f9d886bbaa435d3ec1", "a file system on the medium was found damaged", "save your data; run fsck; replace the medium if it happens again";
     "under-voltage" "2c116242eb53b2467ac6e1b77e5e36e3", "the board got too little voltage: every figure is in doubt", "use a better power supply and cable, then run again";
     "turned-read-only" "27d325f5234c924af41495dea76f53bf", "a file system turned read-only though /etc/fstab wants it writable", "save your data now; look into the kernel log; a card at its end of life turns read-only";

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Profile};
 use crate::error::{Error, Result, printable, printable_path};
-use crate::evidence::{self, Evidence, smart::Smart};
+use crate::evidence::{self, Evidence, boot_before::BootBefore, smart::Smart};
 use crate::first_boot;
 use crate::judge::{self, Finding, Subject, Verdict};
 use crate::medium::{self, Found, Medium, Transport};
@@ -222,8 +222,12 @@ impl Work<'_> {
         let job = self.job(medium, profile);
         self.stopped_fill(medium, &job);
         let deadline = Duration::from_secs_f64(self.config.deadline(profile));
+        let record = self.state.media.get(&medium.identity).cloned();
         self.mark_unfinished(medium, profile)?;
-        let known_before = evidence::collect(Path::new("/"), medium);
+        let mut known_before = evidence::collect(Path::new("/"), medium);
+        let boot = When::now().boot;
+        let told = |before: &BootBefore| before.tell(medium, record.as_ref(), &boot);
+        known_before.boot_before = known_before.boot_before.filter(told);
         let start = Instant::now();
         let record = self.state.media.get(&medium.identity);
         let mut fill = record.and_then(|record| record.fill.clone());

@@ -265,7 +265,7 @@ fn fill_up(results: &mut Results, reason: Reason, detail: &str) {
 
 /// Waits half a second for a child that ended or was killed. One that hangs in the kernel
 /// cannot be waited for; it is left alone.
-fn reap(child: &mut Child) -> String {
+pub fn reap(child: &mut Child) -> String {
     for _ in 0..50 {
         match child.try_wait() {
             Ok(Some(status)) => return status.to_string(),

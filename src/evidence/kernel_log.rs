@@ -49,6 +49,18 @@ pub enum Kind {
     NotUnmounted,
 }
 
+impl Kind {
+    /// Worth a word by itself.
+    fn serious(self) -> bool {
+        !matches!(self, Kind::NotUnmounted | Kind::NoLowVoltage)
+    }
+}
+
+/// A line, shortened and made safe to print.
+pub fn example(text: &str) -> String {
+    printable(text).chars().take(EXAMPLE).collect()
+}
+
 /// Patterns: `*` is anything, `{}` the name that the line is charged to.
 /// Sources: hardware.md 5.4, where each has the report that it was seen in.
 const PATTERNS: &[(Kind, &str)] = &[
@@ -244,7 +256,10 @@ pub struct Log {
 pub fn read(source: &Source) -> Log {
     let names = Names::of(source);
     let mut log = Log::default();
-    log.known = records(source.tree, |text| log.add(text, &names)).is_ok();
+    let known = records(source.tree, |text| {
+        log.add(text, &names);
+    });
+    log.known = known.is_ok();
     log
 }
 
@@ -313,8 +328,7 @@ pub fn storage_records(tree: &Tree, limit: usize) -> io::Result<String> {
     let mut lines = VecDeque::new();
     let mut length = 0;
     records(tree, |text| {
-        let own = STORAGE.iter().any(|word| text.contains(word)) && !text.contains("erial");
-        if own {
+        if concerns_storage(text) {
             let line = format!("6,0,0,-;{}\n", printable(text));
             length += line.len();
             lines.push_back(line);
@@ -324,6 +338,11 @@ pub fn storage_records(tree: &Tree, limit: usize) -> io::Result<String> {
         }
     })?;
     Ok(lines.into_iter().collect())
+}
+
+/// And names no serial number.
+pub fn concerns_storage(text: &str) -> bool {
+    STORAGE.iter().any(|word| text.contains(word)) && !text.contains("erial")
 }
 
 /// The message of `priority,sequence,usec,flags;message`, where the kernel itself spoke: facility 0.
@@ -338,7 +357,7 @@ fn record_text(line: &str) -> Option<&str> {
 }
 
 /// What a kernel line may call the medium.
-struct Names {
+pub struct Names {
     /// The parts of its path in sysfs: hosts, ports, controllers.
     path: Vec<String>,
     disk: String,
@@ -347,7 +366,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(source: &Source) -> Self {
+    pub fn of(source: &Source) -> Self {
         let disk = name_of(&source.disk);
         let parts = source.tree.list(&source.disk).into_iter();
         let layers = source.medium.mounts.iter().flat_map(|mount| &mount.layers);
@@ -363,6 +382,16 @@ impl Names {
             path,
             blocks: parts.chain(layers).collect(),
             disk,
+        }
+    }
+
+    #[cfg(test)]
+    pub fn new(path: &[&str], disk: &str, blocks: &[&str]) -> Self {
+        let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        Self {
+            path: owned(path),
+            disk: disk.into(),
+            blocks: owned(blocks),
         }
     }
 
@@ -440,22 +469,23 @@ fn matches<'a>(pattern: &str, text: &'a str) -> Option<&'a str> {
 }
 
 impl Log {
-    fn add(&mut self, text: &str, names: &Names) {
+    /// Takes a line in; true where it is a complaint.
+    pub fn add(&mut self, text: &str, names: &Names) -> bool {
         if let Some(name) = ANEW.iter().find_map(|pattern| matches(pattern, text)) {
             if names.own(name) {
                 self.events.retain(|event| event.kind == Kind::UnderVoltage);
             }
-            return;
+            return false;
         }
         if let Some(name) = matches("{}: new * card at address *", text).filter(|n| names.own(n)) {
             let mode = text[name.len()..].trim_start_matches(": new ");
             self.card_mode = mode.split(" at address").next().map(printable);
         }
         let Some((kind, name)) = classify(text) else {
-            return;
+            return false;
         };
         if !name.is_empty() && !names.own(name) {
-            return;
+            return false;
         }
         if kind == Kind::NotUnmounted {
             self.unclean.push(printable(name));
@@ -466,9 +496,10 @@ impl Log {
             None => self.events.push(Event {
                 kind,
                 count: 1,
-                example: printable(text).chars().take(EXAMPLE).collect(),
+                example: example(text),
             }),
         }
+        kind.serious()
     }
 
     pub fn count(&self, kind: Kind) -> u32 {
@@ -478,16 +509,19 @@ impl Log {
             .map_or(0, |event| event.count)
     }
 
+    /// How many lines are complaints.
+    pub fn complaints(&self) -> u32 {
+        let serious = self.events.iter().filter(|event| event.kind.serious());
+        serious.map(|event| event.count).sum()
+    }
+
     /// How many lines are complaints, and the first of the most serious kind.
     pub fn summary(&self) -> String {
-        let serious =
-            |event: &&Event| !matches!(event.kind, Kind::NotUnmounted | Kind::NoLowVoltage);
-        let count: u32 = self.events.iter().filter(serious).map(|e| e.count).sum();
-        match self.events.iter().find(serious) {
+        match self.events.iter().find(|event| event.kind.serious()) {
             _ if !self.known => "unknown".into(),
             None => "nothing about it in this boot".into(),
             Some(event) => {
-                let complaints = super::counted(count.into(), "complaint");
+                let complaints = super::counted(self.complaints().into(), "complaint");
                 format!("{complaints} in this boot: {}", event.example)
             }
         }

@@ -33,13 +33,8 @@ fn harmless_lines_are_none() {
     assert!(count >= 100, "only {count}");
     // The medium of all these boots is the card in the first slot, and a disk at 2-1.
     let mut log = Log::default();
-    let names = Names {
-        path: ["mmc0", "mmc0:aaaa", "2-1", "usb2", "host0"]
-            .map(String::from)
-            .to_vec(),
-        disk: "mmcblk0".into(),
-        blocks: vec!["sda".into(), "sda1".into(), "nvme0n1".into()],
-    };
+    let path = ["mmc0", "mmc0:aaaa", "2-1", "usb2", "host0"];
+    let names = Names::new(&path, "mmcblk0", &["sda", "sda1", "nvme0n1"]);
     for line in lines(HARMLESS_BOOTS) {
         log.add(line, &names);
         assert_eq!(log.findings(), [], "{line}");
@@ -47,12 +42,16 @@ fn harmless_lines_are_none() {
 }
 
 fn names() -> Names {
-    let path = "platform fe340000.mmc mmc_host mmc0 mmc0:aaaa 1-1 1-1.2 host0";
-    Names {
-        path: path.split(' ').map(String::from).collect(),
-        disk: "sda".into(),
-        blocks: vec!["dm-0".into()],
-    }
+    let path = [
+        "platform",
+        "fe340000.mmc",
+        "mmc0",
+        "mmc0:aaaa",
+        "1-1",
+        "1-1.2",
+        "host0",
+    ];
+    Names::new(&path, "sda", &["dm-0"])
 }
 
 #[test]

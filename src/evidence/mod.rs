@@ -5,6 +5,7 @@
 //! offered is `None` or empty, and no error: it is shown as unknown and judged by nobody.
 
 pub mod board;
+pub mod boot_before;
 pub mod card;
 pub mod file_system;
 pub mod kernel_log;
@@ -36,6 +37,8 @@ pub struct Evidence {
     pub usb: Option<link::Usb>,
     pub scsi: Option<link::ScsiCounters>,
     pub log: kernel_log::Log,
+    /// Where it is kept, and is the medium's for sure: see [`boot_before::BootBefore::tell`].
+    pub boot_before: Option<boot_before::BootBefore>,
     /// What the disk counts about itself, where it was asked: see [`smart::way`].
     pub smart: Option<smart::Smart>,
 }
@@ -54,6 +57,7 @@ pub fn collect(root: &Path, medium: &Medium) -> Evidence {
         usb: link::usb(source),
         card: card::card(source),
         file_systems: file_system::file_systems(source),
+        boot_before: boot_before::read(source),
         ..counters(source)
     })
 }
@@ -66,6 +70,7 @@ pub fn collect_after(root: &Path, medium: &Medium, start: &Evidence) -> Evidence
             usb: start.usb.clone(),
             card: start.card.clone(),
             file_systems: start.file_systems.clone(),
+            boot_before: start.boot_before.clone(),
             ..counters(source)
         };
         if let (Some(scsi), Some(start)) = (&mut now.scsi, &start.scsi) {
@@ -153,6 +158,12 @@ pub fn judge(
             findings.push(finding);
         }
     }
+    findings.extend(
+        evidence
+            .boot_before
+            .as_ref()
+            .and_then(|boot| boot.finding()),
+    );
     evidence.board.judge(&evidence.log, findings);
     if let Some(smart) = &evidence.smart {
         smart.judge(findings);
@@ -182,6 +193,7 @@ pub const CODES: &[&str] = &[
     "kernel-io-error",
     "card-errors",
     "nvme-errors",
+    "boot-before",
     "file-system-error",
     "smart-errors",
     "smart-critical",
@@ -236,6 +248,7 @@ const CAUSES: &[&str] = &[
     "nvme-errors",
     "scsi-errors",
     "kernel-io-error",
+    "boot-before",
     "data-forgotten",
     "data-lost",
     "data-overwritten",

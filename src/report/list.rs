@@ -3,6 +3,7 @@
 use super::{gigabytes, role};
 use crate::error::printable_path;
 use crate::evidence::Evidence;
+use crate::evidence::boot_before::own_journal;
 use crate::medium::{Found, Medium, Mount, Transport};
 use std::fmt::Write;
 
@@ -49,6 +50,9 @@ pub fn list(found: &Found, evidence: impl Fn(&Medium) -> Evidence) -> String {
             let _ = writeln!(text, "  SMART      unknown");
         }
         let _ = writeln!(text, "  kernel     {}", known.log.summary());
+        if let Some(boot) = known.boot_before.as_ref().filter(|_| own_journal(medium)) {
+            let _ = writeln!(text, "  last boot  {}", boot.words());
+        }
     }
     if let Some(board) = board {
         let _ = writeln!(text, "board: {}; {}", board.who(), board.state());
