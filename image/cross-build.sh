@@ -107,8 +107,9 @@ build_rustup() { # --target TRIPLE...
         timeout "$rustup_patience" rustup component add rust-src >/dev/null 2>&1; then
         std=("${small_std[@]}") flags=$small_flags
     fi
-    # Pi 5 kernels have 16 KiB pages, other ARM kernels up to 64 KiB.
-    RUSTFLAGS="$flags -C linker=rust-lld -C link-self-contained=yes -C link-arg=-zmax-page-size=65536" \
+    # Pi 5 kernels have 16 KiB pages, other ARM kernels up to 64 KiB. Functions with the same code
+    # are kept once.
+    RUSTFLAGS="$flags -C linker=rust-lld -C link-self-contained=yes -C link-arg=-zmax-page-size=65536 -C link-arg=--icf=all" \
         RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$cache/rustup cargo build --locked --release "${std[@]}" "$@"
 }
 
