@@ -18,8 +18,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Where journald keeps what outlives a boot; /var/log.hdd is Armbian's, whose /var/log is in RAM.
-const KEPT: &[&str] = &["/var/log/journal", "/var/log.hdd/journal"];
+/// Where journald keeps what outlives a boot; on Armbian a link to its disk.
+const KEPT: &str = "/var/log/journal";
 /// For journalctl: it may have to search many files, on the very medium that fails.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Entries asked for, and bytes of them that are taken at most.
@@ -61,9 +61,11 @@ fn path() -> String {
 /// The entries that matter, in journalctl's export format (systemd.io/JOURNAL_EXPORT_FORMATS):
 /// the kernel's, journald's own, and that PID 1 began to shut down.
 fn journal() -> Option<Vec<u8>> {
-    let directory = KEPT.iter().find(|path| Path::new(path).is_dir())?;
+    if !Path::new(KEPT).is_dir() {
+        return None;
+    }
     let mut child = Command::new("journalctl")
-        .args(["-D", directory, "-b", "-1", "-q", "--no-pager"])
+        .args(["-b", "-1", "-q", "--no-pager"])
         .args(["-n", ENTRIES, "-o", "export"])
         .arg("--output-fields=MESSAGE,SYSLOG_IDENTIFIER,UNIT")
         .args(["_TRANSPORT=kernel", "+", "_TRANSPORT=driver", "+"])

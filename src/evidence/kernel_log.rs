@@ -45,6 +45,9 @@ pub enum Kind {
     UnderVoltage,
     /// Harmless by itself: the card stays at 3.3 V and so at 25 MB/s.
     NoLowVoltage,
+    /// Harmless by itself: the host found no timing for a fast mode. Boards with a clock or device
+    /// tree that is not quite right print it for hours, and work: Linux commit f1bb924e8f5b.
+    Tuning,
     /// Harmless by itself: a file system that was not unmounted before the boot.
     NotUnmounted,
 }
@@ -52,7 +55,7 @@ pub enum Kind {
 impl Kind {
     /// Worth a word by itself.
     fn serious(self) -> bool {
-        !matches!(self, Kind::NotUnmounted | Kind::NoLowVoltage)
+        !matches!(self, Kind::NotUnmounted | Kind::NoLowVoltage | Kind::Tuning)
     }
 }
 
@@ -74,7 +77,20 @@ const PATTERNS: &[(Kind, &str)] = &[
         "Buffer I/O error on device {}, logical block *",
     ),
     (Kind::FileSystem, "EXT4-fs error (device {})*"),
-    (Kind::FileSystem, "EXT4-fs warning (device {}): *:*: *"),
+    // Others are about a resize, a directory that is full, a feature.
+    (
+        Kind::FileSystem,
+        "EXT4-fs warning (device {}): *I/O error *",
+    ),
+    (Kind::FileSystem, "EXT4-fs warning (device {}): *error -5 *"),
+    (
+        Kind::FileSystem,
+        "EXT4-fs warning (device {}): *from previous mount*",
+    ),
+    (
+        Kind::FileSystem,
+        "EXT4-fs warning (device {}): *csum_verify*",
+    ),
     (
         Kind::ReadOnly,
         "EXT4-fs ({}): Remounting filesystem read-only*",
@@ -160,7 +176,7 @@ const PATTERNS: &[(Kind, &str)] = &[
         "{}: error -* reading general info of SD ext reg*",
     ),
     (Kind::Card, "{}: card never left busy state*"),
-    (Kind::Card, "{}: tuning execution failed: -*"),
+    (Kind::Tuning, "{}: tuning execution failed: -*"),
     (Kind::NoLowVoltage, "{}: Skipping voltage switch*"),
     (
         Kind::Card,
@@ -169,9 +185,9 @@ const PATTERNS: &[(Kind, &str)] = &[
     (Kind::Card, "{}: Controller never released inhibit bit*"),
     (Kind::Card, "{}: Card stuck *"),
     (Kind::Card, "mmc_host {}: Timeout sending command*"),
-    (Kind::Card, "mmc_host {}: *All phases bad!*"),
+    (Kind::Tuning, "mmc_host {}: *All phases bad!*"),
     (Kind::Card, "dwmmc_rockchip {}: Busy; trying anyway*"),
-    (Kind::Card, "dwmmc_rockchip {}: All phases bad!*"),
+    (Kind::Tuning, "dwmmc_rockchip {}: All phases bad!*"),
     (Kind::Card, "sunxi-mmc {}: smc * err, cmd *, * !!*"),
     (Kind::Uas, "sd * [{}] *uas_eh_abort_handler*"),
     (Kind::Uas, "sd * [{}] *data cmplt err -*"),
@@ -211,10 +227,13 @@ const PATTERNS: &[(Kind, &str)] = &[
     (Kind::UnderVoltage, "hwmon *: Under*oltage detected!*"),
 ];
 
-/// Look-alikes: what the block layer prints for a command that a disk need not know, and what
-/// sunxi-mmc prints while it asks an SD slot whether an SDIO or MMC device is in it.
+/// Look-alikes: what the block layer prints for a command that a disk need not know, what
+/// sunxi-mmc prints while it asks an SD slot whether an SDIO or MMC device is in it, a card pulled
+/// out before it was ready (-123, ENOMEDIUM), an interrupt that got lost.
 const HARMLESS: &[&str] = &[
     "operation not supported error, dev *",
+    "*: error -123 whilst initialising *",
+    "nvme *: I/O * timeout, completion polled*",
     "*:(DISCARD) *",
     "*:(WRITE_ZEROES) *",
     "*:(SECURE_ERASE) *",
@@ -229,6 +248,7 @@ const HARMLESS: &[&str] = &[
 const ANEW: &[&str] = &[
     "sd * [{}] Attached SCSI *",
     "usb {}: USB disconnect, device number *",
+    "{}: card * removed*",
 ];
 
 /// One kind of complaint about a medium.
@@ -567,7 +587,9 @@ fn code(event: &Event) -> Option<&'static str> {
         Kind::UsbReset | Kind::UsbLink => "usb-errors",
         Kind::OverCurrent => "over-current",
         Kind::Nvme => "nvme-errors",
-        Kind::UnderVoltage | Kind::Uas | Kind::NotUnmounted | Kind::NoLowVoltage => return None,
+        Kind::UnderVoltage | Kind::Uas | Kind::NotUnmounted | Kind::NoLowVoltage | Kind::Tuning => {
+            return None;
+        }
     })
 }
 

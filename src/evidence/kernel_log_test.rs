@@ -33,7 +33,7 @@ fn harmless_lines_are_none() {
     assert!(count >= 100, "only {count}");
     // The medium of all these boots is the card in the first slot, and a disk at 2-1.
     let mut log = Log::default();
-    let path = ["mmc0", "mmc0:aaaa", "2-1", "usb2", "host0"];
+    let path = ["mmc0", "mmc0:aaaa", "2-1", "usb2", "host0", "nvme0"];
     let names = Names::new(&path, "mmcblk0", &["sda", "sda1", "nvme0n1"]);
     for line in lines(HARMLESS_BOOTS) {
         log.add(line, &names);
@@ -90,6 +90,23 @@ fn another_disk_of_the_same_name_starts_anew() {
     log.add(error, &names);
     assert_eq!(log.findings()[0].code, "kernel-io-error");
     assert!(log.findings()[0].sentence.contains("2 times"));
+}
+
+/// A card that was pulled out takes its errors with it (linux-mmc, a report on a Rockchip board).
+#[test]
+fn another_card_in_the_slot_starts_anew() {
+    let names = Names::new(&["mmc0"], "mmcblk0", &[]);
+    let mut log = Log::default();
+    for line in [
+        "mmcblk0: recovery failed!",
+        "I/O error, dev mmcblk0, sector 2049 op 0x1:(WRITE) flags 0x100000 phys_seg 1 prio class 2",
+        "mmc0: card 0001 removed",
+    ] {
+        log.add(line, &names);
+    }
+    assert_eq!(log.findings(), []);
+    log.add("mmcblk0: recovery failed!", &names);
+    assert_eq!(log.findings()[0].code, "card-errors");
 }
 
 #[test]
