@@ -28,10 +28,19 @@ pub struct Buffer {
 impl Buffer {
     /// A buffer of `len` bytes; `len` is at least 1.
     pub fn new(len: usize) -> io::Result<Self> {
-        let (size, align) = match len {
-            0..LARGE => (len.max(1), BUFFER_ALIGN),
-            _ => (len.next_multiple_of(HUGE_PAGE), HUGE_PAGE),
-        };
+        match len {
+            0..LARGE => Self::aligned(len, len.max(1), BUFFER_ALIGN),
+            _ => Self::aligned(len, len.next_multiple_of(HUGE_PAGE), HUGE_PAGE),
+        }
+    }
+
+    /// A buffer in base pages, as the classic tools have theirs: of a huge one the kernel makes
+    /// larger requests, and copies to it faster.
+    pub fn in_base_pages(len: usize) -> io::Result<Self> {
+        Self::aligned(len, len.max(1), BUFFER_ALIGN)
+    }
+
+    fn aligned(len: usize, size: usize, align: usize) -> io::Result<Self> {
         let layout = Layout::from_size_align(size, align).map_err(io::Error::other)?;
         // SAFETY: the layout's size is not zero.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
@@ -128,19 +137,17 @@ pub struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    /// A queue of `depth` slots for operations of `block` bytes; writes take their data from
-    /// `fill`, which is given all slots at once.
+    /// A queue of operations of `block` bytes, as many as `buffer` has room for; writes take their
+    /// data from there.
     /// # Errors
     /// `ENOSYS` where the kernel (or an emulator) has no AIO.
     pub fn new(
         file: &'a File,
         direction: Direction,
-        depth: usize,
         block: usize,
-        fill: impl FnOnce(&mut [u8]),
+        buffer: Buffer,
     ) -> io::Result<Self> {
-        let mut buffer = Buffer::new(depth * block)?;
-        fill(&mut buffer);
+        let depth = buffer.len() / block;
         let mut context: libc::c_ulong = 0;
         // SAFETY: io_setup writes one aio_context_t to a valid pointer.
         checked(unsafe {
@@ -391,6 +398,15 @@ pub fn lock_memory(buffer: &Buffer) -> io::Result<()> {
     // SAFETY: the range is the buffer's own; locking changes no content.
     checked(unsafe { libc::mlock(buffer.start.as_ptr().cast(), buffer.len) }.into())?;
     Ok(())
+}
+
+/// fork(2): the child's id, and in the child none.
+pub fn fork() -> io::Result<Option<nix::unistd::Pid>> {
+    // SAFETY: we have no other thread, which could hold a lock that the child needs.
+    match unsafe { nix::unistd::fork() }? {
+        nix::unistd::ForkResult::Parent { child } => Ok(Some(child)),
+        nix::unistd::ForkResult::Child => Ok(None),
+    }
 }
 
 /// `struct nvme_passthru_cmd` of linux/nvme_ioctl.h.

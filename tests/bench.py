@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import time
 import tomllib
 
 PAIRS = 7
+# Of ours and of the classic tools.
+RUNS = 5
 # CPU time depends on whether a wake-up meets an idle core, and that changes every few
 # seconds: many short pairs tell more than a few long ones.
 CPU_PAIRS = 15
@@ -237,62 +240,91 @@ def tool(*command, **options):
     return done.stdout
 
 
+# Where the tools write: a new directory each time, as ours makes one.
+disk = os.path.join(directory, "disk")
+theirs_in = os.path.join(disk, "theirs")
+
+# The jobs of sd_bench.fio (agnostics, since 2024-07): name, direction, block, whether for 10 s.
+JOBS = [("prepare-file", "write", "512k", False), ("seq-write", "write", "4m", False),
+        ("seq-read", "read", "4m", False), ("rand-4k-write", "randwrite", "4k", True),
+        ("rand-4k-read", "randread", "4k", True)]
+
+
 def compat(*arguments):
     state = os.path.join(directory, "compat")
     return tool(binary, "compat", *arguments, "--yes", "--state-dir", state)
 
 
-def hdparm():
-    """Figures by name: -T and -t of ours, then of the tool."""
-    def figures(text):
-        return {f"hdparm {name}": number(text.split(words, 1)[1], " = ")
-                for name, words in (("-T", "cached reads"), ("-t", "disk reads"))}
-    return figures(compat("hdparm", "--device", device)), figures(tool("hdparm", "-tT", device))
+def hdparm(ours):
+    text = compat("hdparm", "--device", device) if ours else tool("hdparm", "-tT", device)
+    return {f"hdparm {name}": number(text.split(words, 1)[1], " = ")
+            for name, words in (("-T", "cached reads"), ("-t", "disk reads"))}
 
 
-def dd():
-    where, target = os.path.join(directory, "disk"), os.path.join(directory, "disk", "dd")
-    def figure(text):
-        line = next(line for line in text.splitlines() if " copied, " in line)
-        size, seconds = int(line.split()[0]), float(line.split(" copied, ")[1].split()[0])
-        return {"dd": size / 1e6 / seconds}
-    ours = figure(compat("dd", "--dir", where, "--size", "256MiB"))
-    theirs = figure(tool("dd", "if=/dev/zero", f"of={target}", "ibs=1M", "obs=1M", "count=256"))
-    os.remove(target)
-    return ours, theirs
+def dd(ours):
+    if ours:
+        text = compat("dd", "--dir", disk, "--size", "256MiB")
+    else:
+        target = os.path.join(theirs_in, "dd")
+        text = tool("dd", "if=/dev/zero", f"of={target}", "ibs=1M", "obs=1M", "count=256")
+        os.sync()
+    line = next(line for line in text.splitlines() if " copied, " in line)
+    size, seconds = int(line.split()[0]), float(line.split(" copied, ")[1].split()[0])
+    return {"dd": size / 1e6 / seconds}
 
 
-def agnostics():
+def agnostics(ours):
     """One try of the shape of 2024; fio's figures are read as sdtest.sh reads them."""
-    where, target = os.path.join(directory, "disk"), os.path.join(directory, "disk", "sd.test.file")
-    text = compat("agnostics", "--dir", where)
-    jobs = [("sequential write", "Sequential write speed ", "write", "4m", "write_bw"),
-            ("sequential read", "Sequential read speed ", "read", "4m", "read_bw"),
-            ("random write", "Random write speed ", "randwrite", "4k", "write_iops"),
-            ("random read", "Random read speed ", "randread", "4k", "read_iops")]
-    common = ["--ioengine=libaio", "--iodepth=32", "--size=256m", "--direct=1", "--end_fsync=1",
-              f"--filename={target}", "--output-format=json"]
-    tool("fio", "--name=prepare", "--rw=write", "--bs=512k", *common)
-    ours, theirs = {}, {}
-    for name, words, rw, block, key in jobs:
-        ours[f"agnostics {name}"] = number(text, words)
-        runtime = ["--runtime=10"] if block == "4k" else []
-        out = tool("fio", f"--name={rw}", f"--rw={rw}", f"--bs={block}", *runtime, *common)
-        job = json.loads(out[out.index("{"):])["jobs"][0]
-        side, figure = key.split("_")
-        theirs[f"agnostics {name}"] = job[side][figure]
-    os.remove(target)
-    return ours, theirs
+    if ours:
+        text = compat("agnostics", "--dir", disk)
+        return {"agnostics " + words: number(text, words[0].upper() + words[1:] + " speed ")
+                for words in ("sequential write", "sequential read", "random write", "random read")}
+    lines = ["[global]", "ioengine=libaio", "iodepth=32", "size=256m", "direct=1", "end_fsync=1",
+             f"directory={theirs_in}", "filename=sd.test.file"]
+    for name, rw, block, random in JOBS:
+        lines += [f"[{name}]", f"rw={rw}", f"bs={block}", *["runtime=10"] * random, "stonewall"]
+    jobs = os.path.join(directory, "sd_bench.fio")
+    with open(jobs, "w") as file:
+        file.write("\n".join(lines))
+    text = tool("fio", "--output-format=terse", jobs, cwd=directory)
+    fields = {line.split(";")[2]: line.split(";") for line in text.splitlines() if line.startswith("3;")}
+    figure = lambda job, field: float(fields[job][field - 1])
+    return {"agnostics sequential write": figure("seq-write", 48),
+            "agnostics sequential read": figure("seq-read", 7),
+            "agnostics random write": figure("rand-4k-write", 49),
+            "agnostics random read": figure("rand-4k-read", 8)}
+
+
+def counters():
+    """Requests, sectors, flushes of the disk; see the kernel's block/stat.rst."""
+    os.sync()
+    with open(sys_block + "/stat") as file:
+        fields = list(map(int, file.read().split()))
+    return fields[0] + fields[4], fields[2] + fields[6], fields[15]
+
+
+def counted(of, ours):
+    makes_one = not ours and of != hdparm
+    before = counters()
+    if makes_one:
+        os.mkdir(theirs_in)
+    figures = of(ours)
+    if makes_one:
+        shutil.rmtree(theirs_in)
+    return figures, [after - first for first, after in zip(before, counters())]
 
 
 def against_the_tools():
     """Five runs of ours and of each tool in turn; the ratio of the medians, and the tool's own
     spread, which no ratio can be nearer than."""
-    pairs = {}
-    for _ in range(5):
-        for ours, theirs in (hdparm(), dd(), agnostics()):
-            for name, figure in ours.items():
-                pairs.setdefault(name, []).append((figure, theirs[name]))
+    pairs, counts = {}, {}
+    for n in range(RUNS):
+        for of in (hdparm, dd, agnostics):
+            # Who comes second finds the disk's memory warm: each in turn.
+            sides = {ours: counted(of, ours) for ours in ([True, False] if n % 2 else [False, True])}
+            for name, figure in sides[True][0].items():
+                pairs.setdefault(name, []).append((figure, sides[False][0][name]))
+            counts.setdefault(of.__name__, []).append((sides[True][1], sides[False][1]))
     for name, both in pairs.items():
         ours, theirs = zip(*both)
         ratio = median(ours) / median(theirs)
@@ -300,6 +332,12 @@ def against_the_tools():
         good = abs(ratio - 1) <= max(0.03, spread / 2)
         report(name, f"{ratio:.3f} x", f"+-{max(3, 50 * spread):.0f} %", good)
         print(f"    {median(ours):.0f} against {median(theirs):.0f}, which spread over {100 * spread:.0f} %")
+    for name, both in counts.items():
+        for n, what in enumerate(("requests", "sectors", "flushes")):
+            ours, theirs = (median(side[n] for side in sides) for sides in zip(*both))
+            good = abs(ours - theirs) <= max(0.01 * theirs, 1)
+            report(f"{name}, {what} of the disk", f"{ours / max(theirs, 1):.3f} x", "+-1 %", good)
+            print(f"    {ours:.0f} against {theirs:.0f}")
 
 
 if sys.argv[4:] == ["compat"]:

@@ -1035,32 +1035,189 @@ fn the_classic_tools_give_their_figures_and_leave_nothing() {
     .says(0, "hdparm -t");
 }
 
+/// A classic tool that would go on for long, once it has begun.
+fn long_compat(disk: &Disk, tool: &[&str]) -> Child {
+    let (state, mount) = (disk.directory.path("state"), disk.mount());
+    let mut command = program(&["compat"]);
+    command.args(tool).args([
+        "--dir",
+        &mount,
+        "--repeat",
+        "100",
+        "--yes",
+        "--state-dir",
+        &state,
+    ]);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = || {
+        disk.listing()
+            .iter()
+            .any(|name| name.starts_with(".storage-selftest"))
+    };
+    while !begun() && child.try_wait().unwrap().is_none() {}
+    child
+}
+
+fn send(signal: &str, child: &Child) {
+    let _ = Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+}
+
 #[test]
 fn a_classic_tool_that_is_stopped_leaves_nothing() {
     let disk = or_skip!(Disk::ext4("compat-stop", 1024));
-    let (state, mount) = (disk.directory.path("state"), disk.mount());
+    let mut random = Random(0x5eed);
     for tool in [
         &["dd", "--size", "512MiB"][..],
         &["listing"],
         &["agnostics", "--shape", "2020"],
+        // Its set is made anew each time, since it never comes to be whole.
+        &["sysbench", "--quick"],
     ] {
-        let mut command = program(&["compat"]);
-        command
-            .args(tool)
-            .args(["--dir", &mount, "--repeat", "100", "--state-dir", &state]);
-        let mut child = command
+        for signal in ["-TERM", "-INT", "-HUP", "-KILL"] {
+            let mut child = long_compat(&disk, tool);
+            let wait = match tool[0] {
+                "sysbench" => 50,
+                _ => 1000,
+            };
+            sleep(random.milliseconds(wait));
+            send(signal, &child);
+            let status = child.wait().unwrap().code();
+            // Who is killed outright cannot answer, but its child is told, and clears up.
+            let want = if signal == "-KILL" { None } else { Some(3) };
+            assert_eq!(status, want, "{signal} {tool:?}");
+            let end = Instant::now() + Duration::from_secs(60);
+            while disk.listing() != ["lost+found"] && signal == "-KILL" && Instant::now() < end {
+                sleep(Duration::from_millis(20));
+            }
+            let whole = tool[0] == "sysbench" && disk.listing().len() == 2;
+            if whole {
+                let kept = format!("{}/.storage-selftest.sysbench", disk.mount());
+                assert_eq!(fs::read_dir(&kept).unwrap().count(), 128);
+                fs::remove_dir_all(kept).unwrap();
+            }
+            assert_eq!(disk.listing(), ["lost+found"], "{signal} {tool:?}");
+        }
+    }
+}
+
+// A directory stands for the processors, in a mount namespace of the tool's own.
+#[test]
+fn the_governor_is_put_back_whatever_the_signal() {
+    let disk = or_skip!(Disk::ext4("governor", 512));
+    let (state, mount) = (disk.directory.path("state"), disk.mount());
+    let cpus = disk.directory.path("cpus");
+    let governor = |cpu| format!("{cpus}/{cpu}/cpufreq/scaling_governor");
+    for cpu in ["cpu0", "cpu1"] {
+        fs::create_dir_all(format!("{cpus}/{cpu}/cpufreq")).unwrap();
+    }
+    for signal in ["-TERM", "-INT", "-KILL"] {
+        fs::write(governor("cpu0"), "ondemand\n").unwrap();
+        fs::write(governor("cpu1"), "schedutil\n").unwrap();
+        let covered = format!("mount --bind {cpus} /sys/devices/system/cpu && exec \"$@\"");
+        let child = Command::new("unshare")
+            .args([
+                "--mount",
+                "sh",
+                "-c",
+                &covered,
+                "sh",
+                env!("CARGO_BIN_EXE_storage-selftest"),
+            ])
+            .args([
+                "compat", "dd", "--size", "64MiB", "--dir", &mount, "--repeat", "100",
+            ])
+            .args(["--yes", "--pin-clock", "--state-dir", &state])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let work = format!("{mount}/.storage-selftest.compat");
-        while !Path::new(&work).exists() {}
-        sleep(Duration::from_millis(300));
-        let _ = Command::new("kill")
-            .args(["-TERM", &child.id().to_string()])
-            .status();
-        assert_eq!(child.wait().unwrap().code(), Some(3), "{tool:?}");
-        assert_eq!(disk.listing(), ["lost+found"], "{tool:?}");
+            .spawn();
+        let mut child = child.unwrap();
+        let read = |cpu| fs::read_to_string(governor(cpu)).unwrap();
+        while disk.listing() == ["lost+found"] {
+            if child.try_wait().unwrap().is_some() {
+                return skipped("end-to-end governor", "no mount namespace here");
+            }
+        }
+        assert_eq!([read("cpu0"), read("cpu1")], ["performance", "performance"]);
+        send(signal, &child);
+        child.wait().unwrap();
+        // Who is killed outright cannot, but its child is told.
+        let end = Instant::now() + Duration::from_secs(60);
+        while read("cpu1") == "performance" && Instant::now() < end {
+            sleep(Duration::from_millis(20));
+        }
+        assert_eq!(
+            [read("cpu0"), read("cpu1")],
+            ["ondemand", "schedutil"],
+            "{signal}"
+        );
+        while disk.listing() != ["lost+found"] && Instant::now() < end {
+            sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+// A share whose client no longer answers: bindfs stands still. A second signal gives it up.
+#[test]
+fn a_classic_tool_on_a_share_that_hangs_can_be_given_up() {
+    let disk = or_skip!(Disk::ext4("compat-hang", 512));
+    let at = disk.directory.path("share");
+    fs::create_dir(&at).unwrap();
+    let client = Command::new("bindfs")
+        .args(["-f", &disk.mount(), &at])
+        .spawn();
+    let Ok(mut client) = client else {
+        return skipped("end-to-end compat-hang", "bindfs is not here");
+    };
+    let mounted = || fs::read_to_string("/proc/mounts").unwrap().contains(&at);
+    let end = Instant::now() + Duration::from_secs(20);
+    while !mounted() && Instant::now() < end && client.try_wait().unwrap().is_none() {
+        sleep(Duration::from_millis(20));
+    }
+    if !mounted() {
+        let _ = client.kill();
+        let _ = client.wait();
+        return skipped("end-to-end compat-hang", "bindfs cannot be mounted here");
+    }
+    let state = disk.directory.path("state");
+    let mut command = program(&[
+        "compat", "dd", "--dir", &at, "--size", "16MiB", "--repeat", "100",
+    ]);
+    let mut child = command
+        .args(["--yes", "--state-dir", &state])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while disk.listing() == ["lost+found"] && child.try_wait().unwrap().is_none() {}
+    send("-STOP", &client);
+    sleep(Duration::from_millis(500));
+    send("-TERM", &child);
+    sleep(Duration::from_millis(2000));
+    let hung = child.try_wait().unwrap().is_none();
+    send("-TERM", &child);
+    let status = child.wait().unwrap().code();
+    // What hangs holds the pipe, too.
+    let _ = client.kill();
+    let _ = client.wait();
+    let _ = Command::new("umount").args(["-l", &at]).status();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    // Between two runs it sleeps, and comes to its end.
+    if hung {
+        assert_eq!(status, Some(70), "{said}");
+        assert!(
+            said.contains("given up; what was made there may be left"),
+            "{said}"
+        );
+    } else {
+        assert_eq!(status, Some(3), "{said}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! The system calls of a classic tool, each timed, and listed for tests: what is the same as the
 //! tool's is what is in the list.
 
+use super::SLOWEST;
+use super::child::{Patience, Pulse, USUAL};
 use crate::probe::histogram::Histogram;
 use std::io;
 use std::sync::Arc;
@@ -53,6 +55,8 @@ pub struct Calls {
     bytes: [u64; KINDS],
     latencies: [Option<Box<Histogram>>; KINDS],
     interrupted: Arc<AtomicBool>,
+    /// Tells the parent that we go on; none in tests.
+    pub pulse: Option<Pulse>,
     /// In order, where a test wants them.
     pub list: Option<Vec<Call>>,
 }
@@ -65,6 +69,7 @@ impl Calls {
             bytes: Default::default(),
             latencies: Default::default(),
             interrupted,
+            pulse: None,
             list: None,
         }
     }
@@ -73,6 +78,7 @@ impl Calls {
     pub fn restart(&mut self) {
         *self = Self {
             list: self.list.take(),
+            pulse: self.pulse.take(),
             ..Self::new(self.interrupted.clone())
         };
     }
@@ -81,14 +87,23 @@ impl Calls {
     /// # Errors
     /// Those of the call, and `Interrupted` where a signal asked for the end.
     pub fn make<T>(&mut self, call: Call, make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        self.go_on()?;
-        let start = Instant::now();
+        let start = self.begin(call.kind)?;
         let made = make()?;
         self.made(call, start.elapsed());
         Ok(made)
     }
 
+    // Not once for each kind of call that `make` is made for.
+    #[inline(never)]
+    fn begin(&mut self, kind: Kind) -> io::Result<Instant> {
+        self.check()?;
+        let start = Instant::now();
+        self.beat(start, self.patience(kind));
+        Ok(start)
+    }
+
     /// Counts a call that took so long.
+    #[inline(never)]
     pub fn made(&mut self, call: Call, time: Duration) {
         let kind = call.kind as usize;
         self.times[kind] += time;
@@ -102,9 +117,34 @@ impl Calls {
         }
     }
 
+    /// Seconds that such a call may take: a flush those of all that was written, on the slowest
+    /// medium; sync(2) is of everybody's.
+    fn patience(&self, kind: Kind) -> Patience {
+        match kind {
+            Kind::Fsync | Kind::Close => {
+                let all = self.bytes(Kind::Write) / SLOWEST as u64;
+                USUAL.saturating_add(Patience::try_from(all).unwrap_or(Patience::MAX))
+            }
+            Kind::Sync | Kind::FlushBuffers => 10 * USUAL,
+            _ => USUAL,
+        }
+    }
+
+    /// Tells the parent that the next step may take so long.
+    pub fn beat(&mut self, now: Instant, patience: Patience) {
+        if let Some(pulse) = &mut self.pulse {
+            pulse.beat(now, patience);
+        }
+    }
+
     /// # Errors
     /// `Interrupted` where a signal asked for the end.
-    pub fn go_on(&self) -> io::Result<()> {
+    pub fn go_on(&mut self) -> io::Result<()> {
+        self.beat(Instant::now(), USUAL);
+        self.check()
+    }
+
+    fn check(&self) -> io::Result<()> {
         match self.interrupted.load(Ordering::Relaxed) {
             true => Err(io::Error::new(
                 io::ErrorKind::Interrupted,
@@ -117,7 +157,7 @@ impl Calls {
     /// Sleeps, but not past a signal.
     /// # Errors
     /// As [`Calls::go_on`].
-    pub fn sleep(&self, seconds: f64) -> io::Result<()> {
+    pub fn sleep(&mut self, seconds: f64) -> io::Result<()> {
         let end = Instant::now() + Duration::from_secs_f64(seconds);
         while Instant::now() < end {
             self.go_on()?;

@@ -8,25 +8,26 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
+/// Those of the article.
 pub const FILES: usize = 2000;
 
 /// # Errors
 /// Those of the calls.
-pub fn run(directory: &Path, calls: &mut Calls) -> io::Result<Ran> {
+pub fn run(directory: &Path, files: usize, calls: &mut Calls) -> io::Result<Ran> {
     let directory = directory.join("listing");
     fs::create_dir(&directory)?;
     let timed = |calls: &mut Calls, step: &dyn Fn(&mut Calls) -> io::Result<usize>| {
         let start = Instant::now();
         step(calls).map(|_| start.elapsed().as_secs_f64())
     };
-    let made = timed(calls, &|calls| make(&directory, calls))?;
-    let named = timed(calls, &|calls| list(&directory, false, calls))?;
-    let with_status = timed(calls, &|calls| list(&directory, true, calls))?;
-    let removed = timed(calls, &|calls| remove(&directory, calls))?;
+    let made = timed(calls, &|calls| make(&directory, files, calls))?;
+    let named = timed(calls, &|calls| list(&directory, false, files, calls))?;
+    let with_status = timed(calls, &|calls| list(&directory, true, files, calls))?;
+    let removed = timed(calls, &|calls| remove(&directory, files, calls))?;
     fs::remove_dir(&directory)?;
-    let each = |seconds: f64| 1e3 * seconds / FILES as f64;
+    let each = |seconds: f64| 1e3 * seconds / files as f64;
     let words = format!(
-        "{FILES} files: listed in {}, with status in {}",
+        "{files} files: listed in {}, with status in {}",
         span(named),
         span(with_status)
     );
@@ -44,17 +45,17 @@ pub fn run(directory: &Path, calls: &mut Calls) -> io::Result<Ran> {
     })
 }
 
-fn make(directory: &Path, calls: &mut Calls) -> io::Result<usize> {
+fn make(directory: &Path, files: usize, calls: &mut Calls) -> io::Result<usize> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
-    for n in 0..FILES {
+    for n in 0..files {
         let path = directory.join(format!("file{n:04}"));
         calls.make(Call::of(Kind::Open, n), || options.open(&path).map(drop))?;
     }
-    Ok(FILES)
+    Ok(files)
 }
 
-fn list(directory: &Path, status: bool, calls: &mut Calls) -> io::Result<usize> {
+fn list(directory: &Path, status: bool, files: usize, calls: &mut Calls) -> io::Result<usize> {
     let mut seen = 0;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -63,18 +64,20 @@ fn list(directory: &Path, status: bool, calls: &mut Calls) -> io::Result<usize> 
         }
         seen += 1;
     }
-    match seen {
-        FILES => Ok(seen),
-        n => Err(io::Error::other(format!("{n} of {FILES} files are listed"))),
+    match seen == files {
+        true => Ok(seen),
+        false => Err(io::Error::other(format!(
+            "{seen} of {files} files are listed"
+        ))),
     }
 }
 
-fn remove(directory: &Path, calls: &mut Calls) -> io::Result<usize> {
-    for n in 0..FILES {
+fn remove(directory: &Path, files: usize, calls: &mut Calls) -> io::Result<usize> {
+    for n in 0..files {
         let path = directory.join(format!("file{n:04}"));
         calls.make(Call::of(Kind::Unlink, n), || fs::remove_file(&path))?;
     }
-    Ok(FILES)
+    Ok(files)
 }
 
 #[cfg(test)]
@@ -86,7 +89,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("listing-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let mut calls = Calls::new(Default::default());
-        run(&directory, &mut calls).unwrap();
+        run(&directory, FILES, &mut calls).unwrap();
         let counts = [Kind::Open, Kind::Stat, Kind::Unlink].map(|kind| calls.count(kind));
         assert_eq!(counts, [2000; 3]);
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);

@@ -3,6 +3,7 @@
 
 mod agnostics;
 mod calls;
+mod child;
 mod clock;
 pub mod compare;
 mod dd;
@@ -20,13 +21,14 @@ use crate::state::{Directory, Kept};
 use crate::{INTERNAL, USAGE, failed, say};
 use argh::FromArgs;
 use calls::Calls;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use statistics::Statistics;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use target::Target;
 
 /// do the very I/O of a classic tool: hdparm, dd, sysbench, agnostics or listing
@@ -54,6 +56,9 @@ pub struct Arguments {
     /// agnostics: the shapes of 2024 (default) or 2020
     #[argh(option)]
     shape: Option<u32>,
+    /// listing: so many files (2000)
+    #[argh(option)]
+    files: Option<usize>,
     /// so many runs, with the articles' pauses between
     #[argh(option, default = "1")]
     repeat: u32,
@@ -105,7 +110,7 @@ enum Tool {
     Dd(dd::Shape),
     Sysbench(sysbench::Shape),
     Agnostics(agnostics::Shape),
-    Listing,
+    Listing(usize),
 }
 
 impl Tool {
@@ -120,7 +125,10 @@ impl Tool {
                 Some(2020) => agnostics::OF_2020,
                 Some(other) => return Err(format!("--shape {other}: is neither 2024 nor 2020")),
             }),
-            "listing" => Tool::Listing,
+            "listing" => match arguments.files.unwrap_or(listing::FILES) {
+                files @ 1..=100_000 => Tool::Listing(files),
+                other => return Err(format!("--files {other}: wants 1 to 100000")),
+            },
             other => {
                 let other = printable(other);
                 return Err(format!(
@@ -159,6 +167,11 @@ impl Tool {
                 arguments.shape.is_some(),
                 matches!(tool, Tool::Agnostics(_)),
             ),
+            (
+                "--files",
+                arguments.files.is_some(),
+                matches!(tool, Tool::Listing(_)),
+            ),
         ] {
             if given && !belongs {
                 return Err(format!("{option} is not for {}", arguments.tool));
@@ -170,7 +183,16 @@ impl Tool {
         }
     }
 
-    /// Bytes that one run writes, and what must be free.
+    /// Bytes that are there at the same time.
+    fn space(&self) -> u64 {
+        match self {
+            Tool::Sysbench(shape) => shape.total,
+            Tool::Agnostics(shape) => shape.size,
+            _ => self.written(),
+        }
+    }
+
+    /// Bytes that one run writes.
     fn written(&self) -> u64 {
         match self {
             Tool::Hdparm => 0,
@@ -178,7 +200,8 @@ impl Tool {
             // The set, and 4 of 10 requests; the file system's own is not reckoned.
             Tool::Sysbench(shape) => shape.total + shape.requests * 4 / 10 * (16 << 10),
             Tool::Agnostics(shape) => 3 * shape.size * if shape.newer { 3 } else { 2 },
-            Tool::Listing => MIB,
+            // A directory's entry and an inode each.
+            Tool::Listing(files) => (*files as u64 * 512).next_multiple_of(MIB),
         }
     }
 
@@ -191,7 +214,7 @@ impl Tool {
             // On such a card one fsync of 128 files flushes what 40 of them have.
             Tool::Sysbench(shape) => shape.requests as f64 * 0.4,
             Tool::Agnostics(_) => 240.0,
-            Tool::Listing => 4.0 * listing::FILES as f64,
+            Tool::Listing(files) => 4.0 * *files as f64,
         };
         written + operations * SLOWEST_OPERATION
     }
@@ -245,7 +268,28 @@ pub fn run(arguments: &Arguments) -> u8 {
             return USAGE;
         }
     };
-    let target = match Target::find(arguments.device.as_deref(), arguments.dir.as_deref(), &tool) {
+    let pinned = match arguments
+        .pin_clock
+        .then(|| clock::Pinned::new(Path::new("/")))
+    {
+        Some(Err(error)) => return failed(&error, INTERNAL),
+        Some(Ok(pinned)) => Some(pinned),
+        None => None,
+    };
+    let place = arguments.dir.as_ref().or(arguments.device.as_ref());
+    let place = place.map_or(Path::new("."), PathBuf::as_path);
+    let child = child::run(place, pinned, |pulse, interrupted| {
+        let mut calls = Calls::new(interrupted);
+        calls.pulse = Some(pulse);
+        asked(arguments, &tool, &mut calls)
+    });
+    child.unwrap_or_else(|error| failed(&error, INTERNAL))
+}
+
+/// Says what will be done and what it costs, and does it unless the answer is no.
+fn asked(arguments: &Arguments, tool: &Tool, calls: &mut Calls) -> u8 {
+    calls.beat(Instant::now(), child::USUAL);
+    let target = match Target::find(arguments.device.as_deref(), arguments.dir.as_deref(), tool) {
         Ok(target) => target,
         Err(error) => {
             log::error!("{error}");
@@ -262,11 +306,14 @@ pub fn run(arguments: &Arguments) -> u8 {
         (tool.written() * runs) >> 20,
         minutes(tool.worst() * runs as f64)
     ));
-    if tool.written() * runs > MUCH && !arguments.yes && !agreed() {
+    if tool.written() * runs > MUCH && !arguments.yes && !agreed(calls) {
         return Verdict::Unknown.exit_status();
     }
-    match measure(arguments, &tool, &target) {
-        Ok(kept) => keep(arguments, kept),
+    match measure(arguments, tool, &target, calls) {
+        Ok(kept) => {
+            calls.beat(Instant::now(), 2 * child::USUAL);
+            keep(arguments, kept)
+        }
         Err(error) if error.cause.kind() == io::ErrorKind::Interrupted => {
             log::warn!("stopped by a signal");
             Verdict::Unknown.exit_status()
@@ -283,37 +330,45 @@ fn minutes(seconds: f64) -> String {
 }
 
 /// Asks on a terminal; elsewhere the command itself was the answer.
-fn agreed() -> bool {
-    if !io::stdin().is_terminal() {
+fn agreed(calls: &mut Calls) -> bool {
+    let input = io::stdin();
+    if !input.is_terminal() {
         return true;
     }
     say("Go on? [y/N] ");
     let _ = io::stdout().flush(); // a terminal that is gone answers nothing either
+    calls.beat(Instant::now(), child::FOREVER);
+    // A signal ends the wait, which it would not that of a read.
+    if poll(
+        &mut [PollFd::new(input.as_fd(), PollFlags::POLLIN)],
+        PollTimeout::NONE,
+    ) != Ok(1)
+    {
+        return false;
+    }
     let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer);
+    let read = input.lock().read_line(&mut answer);
     read.is_ok() && answer.trim().eq_ignore_ascii_case("y")
 }
 
 /// All runs, with what is to be kept of them.
-fn measure(arguments: &Arguments, tool: &Tool, target: &Target) -> Result<Vec<Kept>> {
-    let interrupted = Arc::<AtomicBool>::default();
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, interrupted.clone())
-            .map_err(|e| Error::new("catch signals for", "/proc/self", e))?;
-    }
-    let _pinned = match arguments.pin_clock {
-        true => Some(clock::Pinned::new(Path::new("/"))?),
-        false => None,
-    };
+fn measure(
+    arguments: &Arguments,
+    tool: &Tool,
+    target: &Target,
+    calls: &mut Calls,
+) -> Result<Vec<Kept>> {
+    calls
+        .go_on()
+        .map_err(|e| Error::new("start", &target.path, e))?;
     let work = Work::new(tool, target)?;
-    let mut calls = Calls::new(interrupted);
     let mut figures: Vec<(Figure, Vec<f64>)> = Vec::new();
     for n in 1..=arguments.repeat {
         let failed = |e| Error::new("run the calls of the tool on", &work.path, e);
         if n > 1 {
             calls.sleep(tool.pause()).map_err(failed)?;
         }
-        for ran in once(tool, &work, &mut calls).map_err(failed)? {
+        for ran in once(tool, &work, calls).map_err(failed)? {
             say(&told(&ran));
             let value = ran.figure.value;
             match figures.iter_mut().find(|(f, _)| f.tool == ran.figure.tool) {
@@ -343,14 +398,14 @@ fn once(tool: &Tool, work: &Work, calls: &mut Calls) -> io::Result<Vec<Ran>> {
         }
         Tool::Dd(shape) => Ok(vec![dd::run(&work.path, shape, calls)?]),
         Tool::Sysbench(shape) => {
-            if !(work.keep && sysbench::prepared(&work.path, shape)) {
+            if !(work.keep.is_some() && sysbench::prepared(&work.path, shape)) {
                 sysbench::prepare(&work.path, shape, calls)?;
                 calls.restart();
             }
             Ok(vec![sysbench::run(&work.path, shape, calls)?])
         }
         Tool::Agnostics(shape) => Ok(vec![agnostics::run(&work.path, shape, calls)?]),
-        Tool::Listing => Ok(vec![listing::run(&work.path, calls)?]),
+        Tool::Listing(files) => Ok(vec![listing::run(&work.path, files, calls)?]),
     }
 }
 
@@ -415,7 +470,8 @@ fn keep(arguments: &Arguments, kept: Vec<Kept>) -> u8 {
 struct Work {
     path: PathBuf,
     directory: bool,
-    keep: bool,
+    /// Where a whole set of it stays for the next time.
+    keep: Option<sysbench::Shape>,
 }
 
 /// The names of our directories; nothing else has them.
@@ -428,21 +484,25 @@ impl Work {
             return Ok(Self {
                 path: target.path.clone(),
                 directory: false,
-                keep: false,
+                keep: None,
             });
         }
-        let keep =
-            matches!(tool, Tool::Sysbench(shape) if shape.requests == sysbench::QUICK.requests);
-        let path = target.path.join(if keep { KEPT } else { DIRECTORY });
-        if !keep && path.is_dir() {
+        let keep = match *tool {
+            Tool::Sysbench(shape) => Some(shape).filter(|s| s.total == sysbench::QUICK.total),
+            _ => None,
+        };
+        let path = target
+            .path
+            .join(if keep.is_some() { KEPT } else { DIRECTORY });
+        if path.is_dir() && !keep.is_some_and(|shape| sysbench::prepared(&path, shape)) {
             log::info!(
                 "removing {}, which an earlier run left",
                 printable_path(&path)
             );
             fs::remove_dir_all(&path).map_err(|e| Error::new("remove", &path, e))?;
         }
-        let there = keep && path.is_dir();
-        enough_space(&target.path, if there { 0 } else { tool.written() })?;
+        let there = path.is_dir();
+        enough_space(&target.path, if there { 0 } else { tool.space() })?;
         if !there {
             fs::create_dir(&path).map_err(|e| Error::new("create", &path, e))?;
         }
@@ -456,7 +516,10 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        if self.keep {
+        if self
+            .keep
+            .is_some_and(|shape| sysbench::prepared(&self.path, shape))
+        {
             say(&format!(
                 "the files stay for the next time: remove {} when you are done\n",
                 printable_path(&self.path)

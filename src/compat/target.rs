@@ -2,7 +2,7 @@
 
 use super::{Figure, Tool};
 use crate::error::{Error, Result, printable};
-use crate::medium::{self, Medium};
+use crate::medium::{self, Medium, Transport};
 use crate::record::{When, rounded};
 use crate::state::Kept;
 use std::path::{Path, PathBuf};
@@ -71,11 +71,15 @@ impl Target {
                 link.description, link.ceiling_mb_s
             )
         });
+        // Of a share its client, which is the first part of what identifies it.
+        let device = match medium.transport {
+            Transport::Network => medium.identity.split(':').nth(1).unwrap_or_default(),
+            _ => &medium.device,
+        };
         Self {
             words: format!(
-                "{} on {} {}{link}",
+                "{} on {device} {}{link}",
                 printable(&path.to_string_lossy()),
-                medium.device,
                 medium.name
             ),
             path,

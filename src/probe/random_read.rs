@@ -60,7 +60,8 @@ pub fn run_queued(context: &mut Context) -> Result<Measurement, Stop> {
     let fits = seconds / context.random_read_median.as_secs_f64().max(1e-9);
     let depth = (fits as usize).clamp(1, DEPTH);
     let block = context.job.block() as usize;
-    let mut queue = Queue::new(&context.disk, Direction::Read, depth, block, |_| {})
+    let mut queue = Buffer::new(depth * block)
+        .and_then(|buffer| Queue::new(&context.disk, Direction::Read, block, buffer))
         .map_err(|e| context.stop(probe, &e, "Linux AIO"))?;
     let mut offsets = Offsets {
         random: Random::new(context.job.seed ^ 1),
