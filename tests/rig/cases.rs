@@ -194,20 +194,110 @@ pub const GROUPS: &[Group] = &[
         name: "compat",
         system: System::Bench,
         devices: "usb3=512M:ext4",
-        cases: &[later(
-            "dd_on_a_disk",
-            "`storage-selftest compat TOOL` does the very same I/O as the tool",
-            |guest| {
-                let at = guest.mount("sda1", "ext4");
-                let output = guest.sh(&format!(
-                    "storage-selftest compat dd --yes --dir {at} --size 64MiB"
-                ));
-                guest.must(&format!("umount {at}"));
-                output.verdict("pass").has("MB/s");
-            },
-        )],
+        cases: &[case("dd_on_a_disk", |guest| {
+            let at = guest.mount("sda1", "ext4");
+            let output = guest.sh(&format!(
+                "storage-selftest compat dd --yes --dir {at} --size 64MiB"
+            ));
+            guest.must(&format!("umount {at}"));
+            output
+                .verdict("pass")
+                .has("67108864 bytes (67 MB, 64 MiB) copied");
+        })],
+    },
+    Group {
+        name: "shares",
+        system: System::Shares,
+        devices: "virtio=1G:ext4",
+        cases: &[
+            case("cifs", |guest| share_works(guest, &CIFS)),
+            case("nfs", |guest| share_works(guest, &NFS)),
+            case("cifs_whose_server_stops", |guest| {
+                server_stops(guest, &CIFS)
+            }),
+            case("nfs_whose_server_stops", |guest| server_stops(guest, &NFS)),
+        ],
     },
 ];
+
+/// A share of `/srv`, served by the guest to itself.
+struct Share {
+    /// What starts the server, which then comes when it comes; what makes it hang; what ends that.
+    start: &'static str,
+    hang: &'static str,
+    go_on: &'static str,
+    mount: &'static str,
+    /// As it is told: client and server's path.
+    name: &'static str,
+}
+
+const CIFS: Share = Share {
+    start: "modprobe cifs; smbd -D",
+    hang: "killall -STOP smbd",
+    go_on: "killall -CONT smbd",
+    mount: "mount -i -t cifs -o ip=127.0.0.1,sec=none,vers=3.1.1 //127.0.0.1/share",
+    name: "cifs //127.0.0.1/share",
+};
+
+// A hard mount, as it is where nothing else is said: it waits for its server for ever. 10 s is
+// the shortest grace time of a server (fs/nfsd/nfsctl.c).
+const NFS: Share = Share {
+    start: "modprobe nfsd; modprobe nfsv4; mount -t nfsd nfsd /proc/fs/nfsd; \
+        echo 10 >/proc/fs/nfsd/nfsv4leasetime; echo 10 >/proc/fs/nfsd/nfsv4gracetime; \
+        exportfs -o rw,fsid=0,no_root_squash,no_subtree_check,insecure 127.0.0.1:/srv; rpc.mountd -N 3; rpc.nfsd -N 3 2",
+    hang: "rpc.nfsd 0",
+    go_on: "rpc.nfsd -N 3 2",
+    mount: "mount -i -t nfs4 -o addr=127.0.0.1,clientaddr=127.0.0.1 127.0.0.1:/",
+    name: "nfs4 127.0.0.1:/",
+};
+
+impl Share {
+    fn mount(&self, guest: &mut Guest) {
+        guest.must("mkdir -p /mnt/share; modprobe ext4; grep -q ' /srv ' /proc/mounts || mount -t ext4 /dev/vda1 /srv");
+        let Share { start, mount, .. } = self;
+        let tries = format!(
+            "for n in $(seq 30); do {mount} /mnt/share && exit; sleep 1; done; dmesg | tail; exit 1"
+        );
+        guest.must(&format!("{start}; {tries}"));
+    }
+}
+
+fn share_works(guest: &mut Guest, share: &Share) {
+    share.mount(guest);
+    let at = "--dir /mnt/share --state-dir /tmp/state --yes";
+    let dd = guest.sh(&format!("storage-selftest compat dd --size 16MiB {at}"));
+    dd.verdict("pass")
+        .has(&format!("/mnt/share on {}", share.name))
+        .has("16777216 bytes (17 MB, 16 MiB) copied")
+        .has("time: write ")
+        .has(", close ")
+        .has(", then to be durable ");
+    // A round trip each, which takes its time here.
+    let listing = guest.sh(&format!("storage-selftest compat listing --files 200 {at}"));
+    listing.verdict("pass").has("ms an entry by name");
+    guest.must("echo 'media = [\"/mnt/share\"]' >/tmp/share.toml");
+    let run = guest
+        .sh("storage-selftest run --config /tmp/share.toml --profile boot --state-dir /tmp/state");
+    run.has("share0").has("durable write").has("read-back");
+    assert_eq!(guest.must("ls -A /mnt/share"), "lost+found\n");
+    guest.must("umount /mnt/share");
+}
+
+/// The server hangs in the middle of a tool's work, and of a run.
+fn server_stops(guest: &mut Guest, share: &Share) {
+    share.mount(guest);
+    guest.must("(storage-selftest compat dd --size 16MiB --repeat 100 --yes --dir /mnt/share --state-dir /tmp/state >/tmp/dd 2>&1; echo status $? >>/tmp/dd) & sleep 15");
+    guest.must(share.hang);
+    let run = guest
+        .sh("storage-selftest run --medium /mnt/share --profile boot --state-dir /tmp/state-run");
+    run.has("no-answer");
+    // Its bound for one call of such a size is a minute and some.
+    let ended = guest
+        .sh("for n in $(seq 80); do grep -q status /tmp/dd && break; sleep 1; done; cat /tmp/dd");
+    ended.has("status 70").has("/mnt/share: no answer within 6");
+    guest.must(share.go_on);
+    guest.must("umount -l /mnt/share");
+}
 
 impl Guest {
     /// `run` on a medium, with a state directory of its own.

@@ -33,6 +33,8 @@ pub enum System {
     SystemdOverlay,
     /// The first one, with our package put into it as an image builder does.
     Installed,
+    /// Samba and an NFS server, without systemd.
+    Shares,
 }
 
 /// What a command in the guest came to.
@@ -65,12 +67,20 @@ fn target() -> PathBuf {
 }
 
 impl System {
-    /// Debian on a card, with systemd.
+    /// Its root is on a card.
     fn has_root(self) -> bool {
         !matches!(
             self,
             System::Bench | System::BenchArm64 | System::BenchArmhf
         )
+    }
+
+    /// The image of its root, where it has one.
+    fn root(self) -> &'static str {
+        match self {
+            System::Shares => "shares/root.img",
+            _ => "systemd/root.img",
+        }
     }
 
     /// Debian's name of the architecture, QEMU's, and ours.
@@ -104,7 +114,7 @@ impl System {
                 "ttyS0",
                 "/dev/vport0p1",
             ),
-            System::Systemd | System::Installed | System::SystemdOverlay => (
+            System::Systemd | System::Installed | System::SystemdOverlay | System::Shares => (
                 &["-M", "q35", "-cpu", "max", "-smp", "2"],
                 "ttyS0",
                 "/dev/vport0p1",
@@ -126,7 +136,7 @@ impl Guest {
             let mut root = spec::drive("sd=2G", "root", &dir).expect("the root's card");
             let copied = Command::new("cp")
                 .args(["--sparse=always", "--reflink=auto"])
-                .arg(target().join("systemd/root.img"))
+                .arg(target().join(system.root()))
                 .arg(&root.image)
                 .status();
             assert!(
@@ -189,6 +199,7 @@ impl Guest {
             System::Systemd | System::Installed => {
                 "rig.root=/dev/mmcblk0 systemd.firstboot=off systemd.default_device_timeout_sec=300"
             }
+            System::Shares => "rig.root=/dev/mmcblk0",
             System::SystemdOverlay => {
                 "rig.root=/dev/mmcblk0 rig.overlay systemd.firstboot=off systemd.default_device_timeout_sec=300"
             }
