@@ -550,3 +550,29 @@ fn make_scratch(job: &Job, place: &Place) -> std::result::Result<Made, Refused> 
     let scratch = Scratch::create(place).map_err(|e| failed("create a scratch file in", e))?;
     Ok((scratch, bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_orders_that_the_bench_gives_are_complete() {
+        let bench = include_str!("../../tests/bench.py");
+        let plan = bench.split("PLAN = \"\"\"").nth(1).unwrap();
+        let plan = plan.split("\"\"\"").next().unwrap();
+        // Its values are put in later, those of text between quotes.
+        let filled: String = plan
+            .split('{')
+            .enumerate()
+            .fold(String::new(), |text, (n, part)| {
+                match part.split_once('}') {
+                    Some((_, rest)) if n > 0 && rest.starts_with('"') => text + "/x" + rest,
+                    Some((_, rest)) if n > 0 => text + "1" + rest,
+                    _ => text + part,
+                }
+            });
+        let filled = filled.replace("seconds = 1\n", "seconds = 1.0\n");
+        let job: Job = toml::from_str(&filled).unwrap();
+        assert_eq!((job.device, job.plan.stamps), ("/x".into(), 0));
+    }
+}
