@@ -393,7 +393,7 @@ impl Choice {
     /// The default as TOML writes it.
     pub fn default_toml(&self) -> String {
         match self.field {
-            Field::Word(_) => format!("{:?}", self.default),
+            Field::Word(_) => format!("\"{}\"", self.default),
             Field::Switch(_) => self.default.into(),
         }
     }

@@ -554,7 +554,13 @@ fn enough_space(directory: &Path, bytes: u64) -> Result<()> {
 
 /// A number as C's `%.Ng` has it: so many significant digits, no zeros at the end.
 fn significant(value: f64, digits: usize) -> String {
-    let power = value.abs().max(1e-4).log10().floor() as i32;
+    let (mut rest, mut power) = (value.abs().max(1e-4), 0);
+    while rest >= 10.0 {
+        (rest, power) = (rest / 10.0, power + 1);
+    }
+    while rest < 1.0 {
+        (rest, power) = (rest * 10.0, power - 1);
+    }
     let decimals = (digits as i32 - 1 - power).max(0) as usize;
     let text = format!("{value:.decimals$}");
     match text.contains('.') {
