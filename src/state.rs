@@ -198,8 +198,7 @@ fn read_file(path: &Path) -> Result<Option<State>> {
             "larger than 256 KiB, so not ours",
         ));
     }
-    let state: State =
-        toml::from_str(&text).map_err(|e| Error::said("parse", path, e.message()))?;
+    let state: State = from_toml(&text).map_err(|e| Error::said("parse", path, e.message()))?;
     if state.schema != SCHEMA {
         return Err(Error::said(
             "parse",
@@ -208,6 +207,16 @@ fn read_file(path: &Path) -> Result<Option<State>> {
         ));
     }
     Ok(Some(state))
+}
+
+/// As `toml::from_str`, through a table: its own deserializer, which knows where each value
+/// stands, would be compiled anew for each of our types, 10 KiB a type.
+/// # Errors
+/// Where the text is no TOML, or lacks what `T` wants.
+pub fn from_toml<T: serde::de::DeserializeOwned>(
+    text: &str,
+) -> std::result::Result<T, toml::de::Error> {
+    text.parse::<toml::Table>()?.try_into()
 }
 
 fn set_aside(path: &Path) {
