@@ -8,7 +8,6 @@ mod evidence;
 mod first_boot;
 mod judge;
 mod medium;
-mod pipe;
 mod probe;
 mod record;
 mod report;

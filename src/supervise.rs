@@ -3,11 +3,11 @@
 
 use crate::error::{Error, Result};
 use crate::judge::Results;
-use crate::pipe;
 use crate::probe::canary::Canary;
 use crate::probe::fill::{self, Fill};
 use crate::probe::job::{self, Job};
 use crate::probe::{Message, NotMeasured, Probe, Reason};
+use crate::state::from_toml;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Read, Write};
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 /// The hidden command by which the binary starts itself.
 pub const COMMAND: &str = "probe";
 
+/// Ends each message on the pipe; no TOML text holds one.
+const END: u8 = 0;
 /// A message is a page at most; a child that sends more is broken.
 const MAX_MESSAGE: usize = 64 << 10;
 
@@ -144,11 +146,11 @@ fn start(job: &Job) -> Result<Child> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| Error::new("start", path, e))?;
-    let order = pipe::message(job);
+    let order = toml::to_string(job).map_err(|e| Error::said("encode", path, e.to_string()))?;
     // Dropping it closes the pipe, which is how the child knows that the order is whole.
     if let Some(mut stdin) = child.stdin.take() {
         stdin
-            .write_all(&order)
+            .write_all(order.as_bytes())
             .map_err(|e| Error::new("write to", path, e))?;
     }
     Ok(child)
@@ -191,15 +193,16 @@ fn listen(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return Ended::Closed,
         }
-        while let Some(message) = pipe::next(&mut pending) {
-            let Some(message) = pipe::decode(&message) else {
+        while let Some(length) = pending.iter().position(|&byte| byte == END) {
+            let message: Vec<u8> = pending.drain(..=length).take(length).collect();
+            let Some(message) = decode(&message) else {
                 return Ended::Closed;
             };
             progress(&message);
             match message {
                 Message::FirstOperation(_) => end = end.min(Instant::now() + deadline),
                 // A fill takes as long as it takes, while it goes on.
-                Message::Progress(_) => {
+                Message::Progress { .. } => {
                     end = end.max(Instant::now() + deadline.max(NO_PROGRESS));
                 }
                 _ => {}
@@ -214,13 +217,17 @@ fn listen(
     }
 }
 
+fn decode(bytes: &[u8]) -> Option<Message> {
+    from_toml(std::str::from_utf8(bytes).ok()?).ok()
+}
+
 impl Outcome {
     /// Takes one message in; true where it was the last.
     fn take(&mut self, message: Message) -> bool {
         fill::hear(&mut self.fill, &message);
         match message {
-            Message::Started(_) | Message::Progress(_) => {}
-            Message::Filling(_) | Message::Filled { .. } | Message::Emptied => {}
+            Message::Started(_) | Message::Progress { .. } => {}
+            Message::Filling(_) | Message::Filled { .. } | Message::Emptied {} => {}
             Message::Measured(measurement) => self.results.measured.push(*measurement),
             Message::NotMeasured(not) => self.results.not_measured.push(not),
             Message::Fault(fault) => self.results.faults.push(fault),
@@ -229,7 +236,7 @@ impl Outcome {
             Message::Wrote(bytes) => self.written = bytes,
             Message::FirstOperation(milliseconds) => self.first_operation_ms = Some(milliseconds),
             Message::Health(values) => self.health = Some(values),
-            Message::Done => return true,
+            Message::Done {} => return true,
         }
         false
     }
@@ -277,20 +284,22 @@ pub fn child() -> Result<()> {
     // A killed parent must not leave a child that goes on writing.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
         .map_err(|e| Error::new("set the death signal of", "/proc/self", e.into()))?;
-    let mut order = Vec::new();
+    let mut order = String::new();
     io::stdin()
         .take(MAX_MESSAGE as u64)
-        .read_to_end(&mut order)
+        .read_to_string(&mut order)
         .map_err(|e| Error::new("read", "standard input", e))?;
-    let job = pipe::next(&mut order).and_then(|order| pipe::decode::<Job>(&order));
-    let job = job.ok_or_else(|| Error::said("read", "standard input", "not a job of ours"))?;
+    let job: Job =
+        from_toml(&order).map_err(|e| Error::said("parse", "standard input", e.message()))?;
     // Honoured by bfq and mq-deadline; where it is not, our own pauses have to do.
     let _ = crate::sys::lowest_io_priority();
     let mut output = io::stdout();
     job::run(job, &mut |message| {
         // Without a reader there is nobody left to test for.
+        let text = toml::to_string(&message).unwrap_or_default();
         if output
-            .write_all(&pipe::message(&message))
+            .write_all(text.as_bytes())
+            .and_then(|()| output.write_all(&[END]))
             .and_then(|()| output.flush())
             .is_err()
         {
@@ -315,23 +324,17 @@ mod tests {
             confirmed: true,
             detail: "zeros".into(),
         });
-        let fill = Fill {
-            directory: "/mnt".into(),
-            written: vec![17.5],
-            ..Fill::default()
-        };
         for message in [
             fault,
             Message::Started(Probe::RandomRead),
-            Message::Filling(fill),
             Message::Wrote(1 << 40),
-            Message::Health([("pending".to_string(), 3)].into()),
-            Message::Done,
+            Message::Done {},
         ] {
-            let bytes = pipe::next(&mut pipe::message(&message)).unwrap();
-            assert_eq!(pipe::decode(&bytes), Some(message));
+            let text = toml::to_string(&message).unwrap();
+            assert!(!text.as_bytes().contains(&END));
+            assert_eq!(decode(text.as_bytes()), Some(message));
         }
-        assert_eq!(pipe::decode::<Message>(b"\xff"), None);
+        assert_eq!(decode(b"\xff"), None);
     }
 
     #[test]

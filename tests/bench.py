@@ -51,6 +51,7 @@ random_writes = 0
 random_write_seconds = 0.0
 stamps = 0
 capacity_seconds = 0.0
+fill = 0
 """
 
 binary, device, directory = (os.path.realpath(path) for path in sys.argv[1:4])

@@ -6,19 +6,19 @@ use super::link;
 use crate::judge::{Finding, Verdict};
 use crate::medium::Transport;
 use crate::sys;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
 /// How a disk is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// ATA commands in SCSI ones.
     Sat,
     Nvme,
 }
-
-crate::piped!(Way [Sat, Nvme]);
 
 /// Raw values by name, and nothing else: what counts is whether they are zero and stay.
 pub type Values = BTreeMap<String, u64>;

@@ -74,13 +74,6 @@ pub struct Mount {
     pub layers: Vec<String>,
 }
 
-crate::piped!(Mount {
-    path,
-    fs_type,
-    read_only,
-    layers
-});
-
 /// One whole disk under test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Medium {

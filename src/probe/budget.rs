@@ -1,10 +1,11 @@
 //! What a run may spend: seconds and bytes written. Whichever is spent first ends a probe,
 //! with the result so far.
 
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// What the probes of a profile do at most. See the table in the README.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Seconds for all probes of one medium together.
     pub seconds: f64,
@@ -28,20 +29,6 @@ pub struct Plan {
     /// Bytes of free space that are filled besides, at most; 0 for none.
     pub fill: u64,
 }
-
-crate::piped!(Plan {
-    seconds,
-    written,
-    place_seconds,
-    random_seconds,
-    file,
-    write_seconds,
-    random_writes,
-    random_write_seconds,
-    stamps,
-    capacity_seconds,
-    fill,
-});
 
 /// The running account of a [`Plan`].
 pub struct Budget {

@@ -38,14 +38,6 @@ pub struct Canary {
     pub anew: u64,
 }
 
-crate::piped!(Canary {
-    path,
-    salt,
-    boot,
-    before,
-    anew
-});
-
 impl Canary {
     /// How often the block was stamped, modulo 256: enough to tell a newer stamp from an older one.
     fn generation(&self, n: u64) -> u8 {

@@ -15,6 +15,7 @@ use super::{
 use crate::error::{Result, printable_path};
 use crate::medium::Mount;
 use nix::sys::stat::{major, minor};
+use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -22,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The orders for the child of one medium.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The whole disk's node, opened read-only.
     pub device: PathBuf,
@@ -45,8 +46,10 @@ pub struct Job {
     /// Seconds that the very first read may take beyond the plan: a disk has to spin up.
     pub spin_up: f64,
     /// What the last run left on the medium to be read now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
     /// What is known of a fill that was stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
     /// Such a fill stays.
     pub keep_fill: bool,
@@ -55,27 +58,6 @@ pub struct Job {
     pub seed: u64,
     pub plan: Plan,
 }
-
-crate::piped!(Job {
-    device,
-    sys,
-    share,
-    bytes,
-    logical_block,
-    volatile_cache,
-    read_only,
-    mounts,
-    asked,
-    state_directory,
-    health,
-    spin_up,
-    canary,
-    fill,
-    keep_fill,
-    only_clean,
-    seed,
-    plan,
-});
 
 impl Job {
     /// Bytes of a random operation: 4 KiB, more where the disk has larger blocks.
@@ -290,7 +272,7 @@ pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
             },
         }
     }
-    tell(Message::Done);
+    tell(Message::Done {});
 }
 
 /// Opens the whole disk, and sees that it is the one meant: a node in /dev may be old.

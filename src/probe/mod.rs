@@ -17,7 +17,6 @@ pub mod scratch;
 pub mod sequential_read;
 pub mod write;
 
-use crate::pipe::Piped;
 use serde::{Deserialize, Serialize};
 
 /// The probes, in the order in which they run.
@@ -90,7 +89,7 @@ impl Probe {
 }
 
 /// What one probe measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     pub probe: Probe,
     pub operations: u64,
@@ -117,12 +116,16 @@ pub struct Measurement {
     /// Bytes that the disk's own counters moved by meanwhile, whoever caused it.
     pub counted_bytes: u64,
     /// Bytes among them, or in the other direction, that others read or wrote.
+    #[serde(default)]
     pub foreign_bytes: u64,
     /// Seconds in which this process was ready to run and had to wait for a processor.
+    #[serde(default)]
     pub waited: f64,
     /// Rate at the start, the middle and the end of the disk, MB/s; empty for other probes.
+    #[serde(default)]
     pub places: Vec<f64>,
     /// Pairs of a bucket's lower bound in µs and the operations in it; empty buckets left out.
+    #[serde(default)]
     pub histogram: Vec<(f64, u32)>,
 }
 
@@ -145,7 +148,8 @@ impl Measurement {
 }
 
 /// Why something was not measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// The disk's own counters did not move by what we claim: it was memory.
     Cached,
@@ -165,14 +169,15 @@ pub enum Reason {
 }
 
 /// A probe that yielded nothing, and why.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotMeasured {
     pub probe: Probe,
     pub reason: Reason,
     pub detail: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// The kernel said that a read failed.
     ReadError,
@@ -193,14 +198,14 @@ pub enum FaultKind {
 }
 
 /// What a probe without a figure proved, and how far.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proved {
     pub probe: Probe,
     pub sentence: String,
 }
 
 /// Data or sectors that proved bad.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     pub probe: Probe,
     pub kind: FaultKind,
@@ -213,53 +218,6 @@ pub struct Fault {
     pub detail: String,
 }
 
-crate::piped!(Probe [
-    SequentialRead, RandomRead, RandomReadQueued, DurableWrite, RandomWriteDurable, RandomWrite,
-    ReadBack, Capacity, RandomWriteSpan, Canary, Fill,
-]);
-crate::piped!(Measurement {
-    probe,
-    operations,
-    bytes,
-    seconds,
-    depth,
-    direct,
-    whole_disk,
-    median_us,
-    p99_us,
-    max_us,
-    slowest_window,
-    stalls,
-    long_stalls,
-    counted_bytes,
-    foreign_bytes,
-    waited,
-    places,
-    histogram,
-});
-crate::piped!(Reason [
-    Cached, NoSpace, ReadOnly, NotMounted, NotPermitted, DeviceGone, NoAnswer, Interrupted, Time,
-    Unsupported, Other,
-]);
-crate::piped!(NotMeasured {
-    probe,
-    reason,
-    detail
-});
-crate::piped!(FaultKind [
-    ReadError, WriteError, DataLost, DataChanged, DataOverwritten, CapacityWraps, CapacityLost,
-    DataForgotten,
-]);
-crate::piped!(Proved { probe, sentence });
-crate::piped!(Fault {
-    probe,
-    kind,
-    sector,
-    count,
-    confirmed,
-    detail
-});
-
 /// How a probe ended when it did not yield a measurement.
 #[derive(Debug)]
 pub enum Stop {
@@ -268,7 +226,8 @@ pub enum Stop {
 }
 
 /// What the child of a medium tells the parent, in this order for each probe.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Message {
     /// A probe starts.
     Started(Probe),
@@ -285,10 +244,16 @@ pub enum Message {
         read: bool,
         mb_s: f64,
     },
-    /// How far it is. The deadline moves with it.
-    Progress(fill::Progress),
+    /// How far it is: bytes of this pass (`all` is 0 while files are removed), and MB/s of late.
+    /// The deadline moves with it.
+    Progress {
+        read: bool,
+        done: u64,
+        all: u64,
+        mb_s: f64,
+    },
     /// Its space is given back.
-    Emptied,
+    Emptied {},
     /// Bytes written so far by this run, counted before each write.
     Wrote(u64),
     /// The first operation of all, which bears a spin-up: milliseconds.
@@ -296,54 +261,5 @@ pub enum Message {
     /// What the disk counts about itself.
     Health(crate::evidence::smart::Values),
     /// Every probe had its turn.
-    Done,
-}
-
-/// A number for each kind of message, then what it holds.
-impl Piped for Message {
-    fn put(&self, to: &mut Vec<u8>) {
-        let mut tagged = |tag: u8, value: &dyn Fn(&mut Vec<u8>)| {
-            tag.put(to);
-            value(to);
-        };
-        match self {
-            Message::Started(probe) => tagged(0, &|to| probe.put(to)),
-            Message::Measured(measurement) => tagged(1, &|to| measurement.put(to)),
-            Message::NotMeasured(not) => tagged(2, &|to| not.put(to)),
-            Message::Fault(fault) => tagged(3, &|to| fault.put(to)),
-            Message::Proved(proved) => tagged(4, &|to| proved.put(to)),
-            Message::Canary(canary) => tagged(5, &|to| canary.put(to)),
-            Message::Filling(fill) => tagged(6, &|to| fill.put(to)),
-            Message::Filled { read, mb_s } => tagged(7, &|to| (*read, *mb_s).put(to)),
-            Message::Progress(progress) => tagged(8, &|to| progress.put(to)),
-            Message::Emptied => tagged(9, &|_| {}),
-            Message::Wrote(bytes) => tagged(10, &|to| bytes.put(to)),
-            Message::FirstOperation(ms) => tagged(11, &|to| ms.put(to)),
-            Message::Health(values) => tagged(12, &|to| values.put(to)),
-            Message::Done => tagged(13, &|_| {}),
-        }
-    }
-
-    fn take(from: &mut &[u8]) -> Option<Self> {
-        Some(match u8::take(from)? {
-            0 => Message::Started(Piped::take(from)?),
-            1 => Message::Measured(Box::new(Piped::take(from)?)),
-            2 => Message::NotMeasured(Piped::take(from)?),
-            3 => Message::Fault(Piped::take(from)?),
-            4 => Message::Proved(Piped::take(from)?),
-            5 => Message::Canary(Piped::take(from)?),
-            6 => Message::Filling(Piped::take(from)?),
-            7 => {
-                let (read, mb_s) = Piped::take(from)?;
-                Message::Filled { read, mb_s }
-            }
-            8 => Message::Progress(Piped::take(from)?),
-            9 => Message::Emptied,
-            10 => Message::Wrote(Piped::take(from)?),
-            11 => Message::FirstOperation(Piped::take(from)?),
-            12 => Message::Health(Piped::take(from)?),
-            13 => Message::Done,
-            _ => return None,
-        })
-    }
+    Done {},
 }

@@ -3,7 +3,6 @@
 use super::short;
 use crate::medium::Medium;
 use crate::probe::Message;
-use crate::probe::fill::Progress;
 use std::io::{self, IsTerminal, Write};
 
 /// Says what a probe does and what it yielded.
@@ -27,9 +26,14 @@ pub fn say(medium: &Medium, message: &Message) {
             not.probe.words(),
             not.detail
         ),
-        Message::Progress(progress) => {
+        &Message::Progress {
+            read,
+            done,
+            all,
+            mb_s,
+        } => {
             // What comes next on the terminal is written over it.
-            let line = fill(progress);
+            let line = fill(read, done, all, mb_s);
             let _ = write!(io::stderr(), "\x1b[K{device}: {line}\r");
         }
         _ => {}
@@ -37,13 +41,7 @@ pub fn say(medium: &Medium, message: &Message) {
 }
 
 /// How far a fill is, and how long it takes yet at this rate: all of it is read once more.
-fn fill(progress: &Progress) -> String {
-    let &Progress {
-        read,
-        done,
-        all,
-        mb_s,
-    } = progress;
+fn fill(read: bool, done: u64, all: u64, mb_s: f64) -> String {
     if all == 0 {
         return "fill: its space is given back".into();
     }
@@ -67,19 +65,13 @@ mod tests {
 
     #[test]
     fn what_is_written_has_to_be_read_too() {
-        let mut progress = Progress {
-            read: false,
-            done: 15 << 30,
-            all: 30 << 30,
-            mb_s: 20.0,
-        };
-        let line = fill(&progress);
+        let (all, rate) = (30 << 30, 20.0);
+        let line = fill(false, 15 << 30, all, rate);
         // 45 GiB at 20 MB/s are 2416 s.
         assert_eq!(
             line,
             "fill: 15.0 of 30.0 GiB written, 20.0 MB/s, some 40 min left"
         );
-        progress.read = true;
-        assert!(fill(&progress).ends_with("some 13 min left"));
+        assert!(fill(true, 15 << 30, all, rate).ends_with("some 13 min left"));
     }
 }

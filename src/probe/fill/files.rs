@@ -1,7 +1,7 @@
 //! A fill on a live system: its directory, its files, the two passes over them.
 
 use super::tally::Tally;
-use super::{ERRORS, FLOOR, Fill, Parts, Progress, Troubles, read_part, sample_is_bad, write_part};
+use super::{ERRORS, FLOOR, Fill, Parts, Troubles, read_part, sample_is_bad, write_part};
 use crate::error::{Error, printable_path};
 use crate::probe::capacity::live;
 use crate::probe::extents::{self, Extent};
@@ -171,12 +171,12 @@ impl Files<'_, '_> {
             0 => self.last,
             _ => self.rate(),
         };
-        (self.context.tell)(Message::Progress(Progress {
+        (self.context.tell)(Message::Progress {
             read: pass.read,
             done: pass.done,
             all: pass.all,
             mb_s,
-        }));
+        });
     }
 
     /// Bytes that may still be written.
@@ -315,16 +315,16 @@ fn filled(context: &mut Context, place: &Place) -> Result<String, Stop> {
         .held
         .remove(0, || {
             let (read, done, all, mb_s) = (true, 0, 0, 0.0);
-            (files.context.tell)(Message::Progress(Progress {
+            (files.context.tell)(Message::Progress {
                 read,
                 done,
                 all,
                 mb_s,
-            }));
+            });
         })
         .and_then(|_| fs::remove_dir(&path));
     match removed {
-        Ok(()) => (files.context.tell)(Message::Emptied),
+        Ok(()) => (files.context.tell)(Message::Emptied {}),
         Err(error) => log::error!("{}", Error::new("remove", &path, error)),
     }
     ended

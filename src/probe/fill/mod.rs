@@ -48,34 +48,6 @@ pub struct Fill {
     pub read: Vec<f64>,
 }
 
-crate::piped!(Fill {
-    directory,
-    salt,
-    part,
-    bytes,
-    passed,
-    written,
-    read
-});
-
-/// How far a pass of a fill is.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
-    pub read: bool,
-    /// Bytes of this pass; `all` is 0 while files are removed.
-    pub done: u64,
-    pub all: u64,
-    /// Of late.
-    pub mb_s: f64,
-}
-
-crate::piped!(Progress {
-    read,
-    done,
-    all,
-    mb_s
-});
-
 impl Fill {
     /// For `bytes` of free space: parts of 1 GiB, of less on a small disk, so that there are some,
     /// and of 2 or 3 GiB on a large one; vfat knows no larger files.
@@ -158,7 +130,7 @@ pub fn hear(fill: &mut Option<Fill>, message: &Message) -> bool {
             };
             rates.push(crate::record::rounded(*mb_s));
         }
-        (Message::Emptied, Some(fill)) => fill.directory = PathBuf::new(),
+        (Message::Emptied {}, Some(fill)) => fill.directory = PathBuf::new(),
         _ => return false,
     }
     true
