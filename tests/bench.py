@@ -38,6 +38,7 @@ mounts = []
 asked = []
 state_directory = "/nonexistent"
 spin_up = 0.0
+keep_fill = false
 only_clean = false
 seed = {seed}
 [plan]

@@ -166,6 +166,8 @@ struct Live<'a> {
     start: Instant,
     until: Instant,
     operations: u32,
+    /// What an operation took before.
+    usual: Duration,
     pace: Pace,
 }
 
@@ -230,7 +232,9 @@ impl Blocks for Live<'_> {
     /// as long as most of what was done before.
     fn room(&self, stamped: usize) -> Option<usize> {
         let left = self.until.checked_duration_since(Instant::now())?;
-        let one = self.start.elapsed() / self.operations.max(1);
+        let one = self
+            .usual
+            .max(self.start.elapsed() / self.operations.max(1));
         let spare = left.checked_sub(one * 4 * stamped as u32)?;
         Some((spare.as_nanos() / (one * 7).as_nanos().max(1)) as usize)
     }
@@ -308,6 +312,7 @@ fn live<'a>(context: &'a Context, files: Vec<(&'a File, &'a [Extent])>, seconds:
         start: Instant::now(),
         until: context.budget.until(seconds),
         operations: 0,
+        usual: context.random_read_median,
         pace: Pace::new(),
     }
 }
@@ -409,6 +414,7 @@ fn restore(
         start: Instant::now(),
         until: Instant::now(),
         operations: 0,
+        usual: context.random_read_median,
         pace: Pace::new(),
     };
     let restored = proof.stamps.restore(&mut live, |disk, at, block| {
