@@ -1,7 +1,7 @@
 //! What is known of one identity: its runs, its baseline, and how much we wrote to it.
 
 use crate::config::Profile;
-use crate::evidence;
+use crate::evidence::{self, written::Counter};
 use crate::judge::{Before, Finding, Verdict};
 use crate::probe::Probe;
 use crate::probe::canary::Canary;
@@ -89,6 +89,9 @@ pub struct Record {
     /// What the disk counted about itself in the last run that asked it.
     #[serde(default)]
     pub health: BTreeMap<String, u64>,
+    /// What its file systems had been written when the last run began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counter: Option<Counter>,
     /// The blocks that the last run left, see [`Canary`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,

@@ -2,7 +2,9 @@
 
 use crate::config::{Config, Profile};
 use crate::error::{Error, Result, printable, printable_path};
-use crate::evidence::{self, Evidence, boot_before::BootBefore, smart::Smart};
+use crate::evidence::boot_before::BootBefore;
+use crate::evidence::written::{Counter, words};
+use crate::evidence::{self, Evidence, smart::Smart};
 use crate::first_boot;
 use crate::judge::{self, Finding, Subject, Verdict};
 use crate::medium::{self, Found, Medium, Transport};
@@ -228,9 +230,10 @@ impl Work<'_> {
         let boot = When::now().boot;
         let told = |before: &BootBefore| before.tell(medium, record.as_ref(), &boot);
         known_before.boot_before = known_before.boot_before.filter(told);
+        let counter = Counter::now(&known_before.file_systems);
         let start = Instant::now();
-        let record = self.state.media.get(&medium.identity);
-        let mut fill = record.and_then(|record| record.fill.clone());
+        let known = self.state.media.get(&medium.identity);
+        let mut fill = known.and_then(|record| record.fill.clone());
         let outcome = match medium.bytes {
             0 if !job.share => Outcome::default(),
             // One medium whose child cannot start is unknown; the others go on.
@@ -256,13 +259,18 @@ impl Work<'_> {
             false => evidence::collect_after(Path::new("/"), medium, &known_before),
         };
         evidence.smart = outcome.health.clone().map(|values| {
-            let record = self.state.media.get(&medium.identity);
-            let before = record.map(|record| record.health.clone());
+            let before = record.as_ref().map(|record| record.health.clone());
             Smart {
                 values,
                 before: before.unwrap_or_default(),
             }
         });
+        let written = record.as_ref().and_then(|before| {
+            let own = before.runs.last()?.written;
+            let a_day = counter.as_ref()?.since(before.counter.as_ref()?, own)?;
+            Some(words(medium, &evidence, a_day, "the last run"))
+        });
+        self.record(medium).counter = counter;
         let findings = self.judge(medium, profile, &outcome, &evidence);
         let verdict = judge::verdict(&findings);
         self.remember(medium, profile, &outcome, &evidence, &findings, seconds)?;
@@ -275,6 +283,7 @@ impl Work<'_> {
             findings: &findings,
             verdict,
             seconds,
+            written,
             last_full: match profile {
                 Profile::Glance => record.and_then(Record::last_full),
                 _ => None,

@@ -133,6 +133,15 @@ impl Wear {
         )
     }
 
+    /// Shares of its life that are left at least and at most; `None` where it does not say.
+    pub fn left(self) -> Option<(f64, f64)> {
+        let code = self.a.max(self.b);
+        let tenths = |used: u8| f64::from(10_u8.saturating_sub(used)) / 10.0;
+        (1..=11)
+            .contains(&code)
+            .then(|| (tenths(code), tenths(code - 1)))
+    }
+
     fn finding(self) -> Option<Finding> {
         let exhausted = [self.a, self.b].iter().any(|code| (10..=11).contains(code));
         let severity = match self.pre_eol {

@@ -194,6 +194,12 @@ fn wear_is_a_range() {
     assert_eq!(severity("0x01 0x01", "03"), Some(Verdict::Fail));
     assert_eq!(severity("0xff 0xff", "ff"), None, "nonsense");
     assert_eq!(wear("garbage", "01"), None);
+    // Codes of the JEDEC table: 0x01 is 0 to 10 % used, 0x0a 90 to 100 %, 0x0b more.
+    let left = |life| wear(life, "01").unwrap().left();
+    assert_eq!(left("0x01 0x01"), Some((0.9, 1.0)));
+    assert_eq!(left("0x02 0x0a"), Some((0.0, 0.1)));
+    assert_eq!(left("0x0b 0x0b"), Some((0.0, 0.0)));
+    assert_eq!(left("0x00 0x00"), None);
 }
 
 fn measured(probe: Probe, figure: f64) -> Measurement {

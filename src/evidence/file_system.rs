@@ -33,6 +33,8 @@ pub struct FileSystem {
     pub not_expanded: Option<String>,
     /// Bytes of the file system and bytes free; `None` where asking could cost I/O.
     pub space: Option<(u64, u64)>,
+    /// Bytes written to it since it was made, by its own count.
+    pub written: Option<u64>,
 }
 
 /// A file system's own error count. It survives reboots until fsck clears it.
@@ -75,6 +77,7 @@ fn file_system(source: &Source, mount: &Mount, entry: &Entry, fstab: &Fstab) -> 
         turned_read_only: mount.read_only && fstab.wants_writable(&mount.path),
         not_expanded: not_expanded(source, mount, &block, space),
         space,
+        written: written(tree, &mount.fs_type, &block),
         block,
     }
 }
@@ -88,6 +91,12 @@ fn block_of(tree: &Tree, entry: &Entry) -> String {
         true => tree.real(&entry.source).ok().map(|path| name_of(&path)),
     };
     found.unwrap_or_default()
+}
+
+/// `lifetime_write_kbytes` of ext4 and f2fs: Documentation/ABI/testing/sysfs-fs-ext4, sysfs-fs-f2fs.
+fn written(tree: &Tree, kind: &str, block: &str) -> Option<u64> {
+    let kib: u64 = tree.number(format!("/sys/fs/{kind}/{block}/lifetime_write_kbytes"))?;
+    kib.checked_mul(1024)
 }
 
 /// What the file system counted.
@@ -235,15 +244,6 @@ fn not_expanded(
             gb(size)
         )
     })
-}
-
-/// Bytes a day that the machine wrote to the medium since the boot, after an hour at least.
-pub fn written_a_day(source: &Source) -> Option<f64> {
-    let stat = source.tree.text(source.disk.join("stat"))?;
-    let sectors: u64 = stat.split_whitespace().nth(6)?.parse().ok()?;
-    let uptime = source.tree.text("/proc/uptime")?;
-    let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    (seconds >= 3600.0).then(|| sectors as f64 * SECTOR as f64 / seconds * 86400.0)
 }
 
 impl FileSystem {

@@ -11,6 +11,7 @@ pub mod file_system;
 pub mod kernel_log;
 pub mod link;
 pub mod smart;
+pub mod written;
 
 #[cfg(test)]
 mod cases_test;
@@ -96,7 +97,7 @@ fn counters(source: &Source) -> Evidence {
         board: board::board(source),
         scsi: link::scsi_counters(source),
         log: kernel_log::read(source),
-        written_a_day: file_system::written_a_day(source),
+        written_a_day: written::since_boot(source),
         read_ahead_kib: source.tree.number(source.disk.join("queue/read_ahead_kb")),
         ..Evidence::default()
     }

@@ -72,6 +72,7 @@ mod tests {
                 findings: &findings,
                 verdict: severity,
                 seconds: 9.0,
+                written: None,
                 last_full: None,
             })
         };

@@ -4,6 +4,7 @@ use super::{gigabytes, role};
 use crate::error::printable_path;
 use crate::evidence::Evidence;
 use crate::evidence::boot_before::own_journal;
+use crate::evidence::written::words;
 use crate::medium::{Found, Medium, Mount, Transport};
 use std::fmt::Write;
 
@@ -112,27 +113,10 @@ fn note(known: &Evidence, mount: &Mount) -> String {
     own.note() + unclean
 }
 
-/// How often cheap flash can be rewritten, in order of magnitude: makers name 300 to 1000 for TLC.
-const REWRITES: f64 = 500.0;
-
-/// What the machine writes in a day, and how long until it has rewritten the medium once.
+/// What the machine writes in a day.
 fn written(medium: &Medium, known: &Evidence) -> String {
     match known.written_a_day {
-        Some(bytes) if bytes >= 1e6 => {
-            let days = medium.bytes as f64 / bytes;
-            let once = format!(
-                "{} a day since the boot, all of it once in {days:.0} days",
-                gigabytes(bytes as u64)
-            );
-            match medium.rotational {
-                true => once,
-                false => format!(
-                    "{once}, {REWRITES:.0} times in {:.0} months",
-                    days * REWRITES / 30.4
-                ),
-            }
-        }
-        Some(_) => "less than 1 MB a day since the boot".into(),
+        Some(a_day) => words(medium, known, a_day, "the boot"),
         None => "unknown until it is up for an hour".into(),
     }
 }

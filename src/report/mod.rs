@@ -32,6 +32,8 @@ pub struct Report<'a> {
     pub findings: &'a [Finding],
     pub verdict: Verdict,
     pub seconds: f64,
+    /// What the board wrote to it since the last run, and what that means.
+    pub written: Option<String>,
     /// A glance reads little and says the last full test's verdict again: journals are volatile on
     /// many boards, and each boot's line should tell the whole.
     pub last_full: Option<&'a Run>,

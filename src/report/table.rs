@@ -73,6 +73,9 @@ pub fn block(report: &Report) -> String {
         report.profile, report.seconds
     );
     let _ = writeln!(text, "{}", cut(&format!("  {}", report.board.state())));
+    if let Some(written) = &report.written {
+        wrap(&mut text, &format!("written to it: {written}"));
+    }
     for proved in &report.outcome.results.proved {
         let line = format!("{}: {}", proved.probe.words(), proved.sentence);
         wrap(&mut text, &line);
