@@ -36,6 +36,10 @@ fn every_series_of_the_articles_has_the_mean_that_was_recomputed() {
         let statistics = Statistics::of(&runs).unwrap();
         let (rest, deviation) = statistics.rest.unwrap();
         near(name, statistics.mean, &experiment["mean"], 1e-4);
+        // As the article quotes it: two decimals, of one series one.
+        let quoted = experiment["quoted_mean"].as_float().unwrap();
+        let digits = if quoted == 10.5 { 0.05 } else { 0.005 };
+        assert!(agrees(quoted, statistics.mean, digits + 1e-9), "{name}");
         near(name, statistics.median, &experiment["median"], 1e-3);
         near(name, statistics.deviation, &experiment["stdev"], 5e-4);
         near(name, rest, &experiment["mean_ex1"], 5e-5);
@@ -88,6 +92,18 @@ fn the_claims_of_the_second_article_that_do_not_hold() {
         let e = &figures["experiment"][name];
         e["bytes"].as_integer().unwrap() as f64 / 1e6 / numbers(&e["run_seconds"])[0]
     };
+    // What dd printed follows from its bytes and seconds.
+    for (disk, digits) in [("toshiba_usb3", 0.5), ("wd_usb3", 0.05), ("wd_usb2", 0.05)] {
+        for place in ["local", "smb"] {
+            let name = format!("admantium_{disk}_dd_{place}");
+            let said = numbers(&figures["experiment"][&name]["runs"])[0];
+            assert!(
+                agrees(said, mb_s(&name), digits),
+                "{name}: {said} is {}",
+                mb_s(&name)
+            );
+        }
+    }
     let (toshiba, wd) = ("admantium_toshiba_usb3_dd", "admantium_wd_usb3_dd");
     let more = |where_: &str| {
         100.0 * (mb_s(&format!("{toshiba}_{where_}")) / mb_s(&format!("{wd}_{where_}")) - 1.0)
