@@ -1,7 +1,7 @@
 //! Two results side by side, with ratios: of media in the state file, or of the articles.
 
+use super::told_of;
 use crate::error::printable;
-use crate::judge::short;
 use crate::state::{Directory, State};
 use crate::{USAGE, say};
 use argh::FromArgs;
@@ -189,7 +189,7 @@ fn table(a: &str, b: &str, left: &[Value], right: &[Value]) -> String {
         let Some(other) = in_unit_of(other, &value.unit) else {
             continue;
         };
-        let cell = |figure: f64| format!("{} {}", short(figure), value.unit);
+        let cell = |figure: f64| format!("{} {}", told_of(figure), value.unit);
         text += &format!(
             "  {:<22}{:>18}{:>18}{:>12.3}\n",
             value.tool,

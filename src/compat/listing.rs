@@ -2,7 +2,7 @@
 //! with each file's status, removed. On a share that is round trips, not storage.
 
 use super::calls::{Call, Calls, Kind, span};
-use super::{Figure, Ran};
+use super::{Figure, Ran, significant};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -36,9 +36,9 @@ pub fn run(directory: &Path, files: usize, calls: &mut Calls) -> io::Result<Ran>
         figure: Figure::new("listing", each(with_status), "ms an entry"),
         beside: vec![
             format!(
-                "{:.3} ms an entry by name, {:.3} with status",
-                each(named),
-                each(with_status)
+                "{} ms an entry by name, {} with status",
+                significant(each(named), 3),
+                significant(each(with_status), 3)
             ),
             format!("made in {}, removed in {}", span(made), span(removed)),
         ],

@@ -418,27 +418,35 @@ fn told(ran: &Ran) -> String {
     format!("{}\n{beside}", ran.own)
 }
 
+/// A figure for a person; a listing's on a fast disk has its digits far behind the point.
+fn told_of(figure: f64) -> String {
+    match figure {
+        f if f < 0.1 => significant(f, 3),
+        f => short(f),
+    }
+}
+
 /// Every run, the first apart, mean, median, spread.
 fn summary(figure: &Figure, runs: &[f64]) -> String {
     let Some(all) = Statistics::of(runs) else {
         return String::new();
     };
-    let list: Vec<String> = runs.iter().map(|&run| short(run)).collect();
+    let list: Vec<String> = runs.iter().map(|&run| told_of(run)).collect();
     let mut text = format!(
         "{} of {} runs, {}: {}\n  mean {}, median {}, standard deviation {}\n",
         figure.tool,
         all.runs,
         figure.unit,
         list.join(" "),
-        short(all.mean),
-        short(all.median),
-        short(all.deviation)
+        told_of(all.mean),
+        told_of(all.median),
+        told_of(all.deviation)
     );
     if let (Some((mean, deviation)), Some(ratio)) = (all.rest, all.first_over_rest()) {
         text += &format!(
             "  without the first: mean {}, standard deviation {}; the first is {:.1} % of that{}\n",
-            short(mean),
-            short(deviation),
+            told_of(mean),
+            told_of(deviation),
             100.0 * ratio,
             if all.first_is_apart() {
                 ": cold, or a spin-up"
@@ -554,7 +562,7 @@ fn enough_space(directory: &Path, bytes: u64) -> Result<()> {
 
 /// A number as C's `%.Ng` has it: so many significant digits, no zeros at the end.
 fn significant(value: f64, digits: usize) -> String {
-    let (mut rest, mut power) = (value.abs().max(1e-4), 0);
+    let (mut rest, mut power) = (value.abs().max(1e-6), 0);
     while rest >= 10.0 {
         (rest, power) = (rest / 10.0, power + 1);
     }
