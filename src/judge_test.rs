@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::Config;
+use crate::evidence::board::Board;
 
 /// The sources and units of all figures are in this file.
 const ARTICLES: &str = include_str!("../tests/cases/article-figures.toml");
@@ -559,6 +560,45 @@ fn figures_that_fell_together_are_one_finding() {
     assert_eq!(findings.len(), 1);
     let want = "random read 1600 IOPS (median of three), at first 8000, and 1 more fell";
     assert_eq!(findings[0].sentence, want);
+}
+
+/// What was measured at a clock held down is the supply's figure, not the medium's.
+#[test]
+fn a_figure_under_bad_power_or_heat_is_marked_so() {
+    let with_board = |board: Board| {
+        let evidence = Evidence {
+            board,
+            ..Evidence::default()
+        };
+        let limits = Config::default().limits;
+        let slow = with(Probe::RandomRead, 100.0);
+        judge(&root_card(), &slow, &evidence, &limits, &Before::default())
+    };
+    let start = Board {
+        throttled: Some(0x1), // under-voltage at the start, gone at the end
+        ..Board::default()
+    };
+    let mut end = Board {
+        throttled: Some(0x10000),
+        ..Board::default()
+    };
+    end.since(&start, false);
+    assert!(!end.figures_stand());
+    let findings = with_board(end);
+    let codes: Vec<&str> = findings.iter().map(|f| f.code.as_str()).collect();
+    assert_eq!(codes, ["under-voltage", "random-read-slow"]);
+    let marked = "while the figures were taken: none of them is the medium's";
+    assert!(findings[0].sentence.ends_with(marked), "{findings:?}");
+    let mut hot = Board {
+        cooled: true,
+        celsius: Some(84.6),
+        ..Board::default()
+    };
+    hot.since(&Board::default(), false);
+    assert!(!hot.figures_stand());
+    let findings = with_board(hot);
+    assert_eq!(findings[0].code, "throttled");
+    assert!(findings[0].sentence.contains("at 85 °C"), "{findings:?}");
 }
 
 #[test]

@@ -357,6 +357,7 @@ impl Work<'_> {
             mounts: medium.mounts.clone(),
             asked: self.arguments.medium.iter().map(PathBuf::from).collect(),
             health: evidence::way_to_ask(Path::new("/"), medium),
+            unmounted: evidence::unmounted(Path::new("/"), medium),
             state_directory: absolute(&self.arguments.state_dir),
             // Files of a fill take a while to be removed.
             spin_up: if spins || fill.is_some() {

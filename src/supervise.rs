@@ -38,6 +38,8 @@ pub struct Outcome {
     pub first_operation_ms: Option<f64>,
     /// What the disk counts about itself.
     pub health: Option<crate::evidence::smart::Values>,
+    /// File systems that were not unmounted.
+    pub unclean: Vec<String>,
     /// What the next run has to know of the canary, where that is new.
     pub canary: Option<Canary>,
     /// How far the fill is.
@@ -236,6 +238,7 @@ impl Outcome {
             Message::Wrote(bytes) => self.written = bytes,
             Message::FirstOperation(milliseconds) => self.first_operation_ms = Some(milliseconds),
             Message::Health(values) => self.health = Some(values),
+            Message::Unclean(names) => self.unclean = names,
             Message::Done {} => return true,
         }
         false

@@ -248,4 +248,24 @@ mod tests {
         assert_eq!(Board::default().state(), "power unknown");
         assert_eq!(Board::default().who(), "unknown, Linux unknown");
     }
+
+    #[test]
+    fn the_clock_at_both_ends() {
+        let start = Board {
+            clock_mhz: Some(600),
+            ..Board::default()
+        };
+        let mut end = Board {
+            clock_mhz: Some(1500),
+            clock_max_mhz: Some(1500),
+            governor: Some("ondemand".into()),
+            celsius: Some(48.3),
+            throttled: Some(0),
+            ..Board::default()
+        };
+        end.since(&start, false);
+        let want = "600 to 1500 of 1500 MHz, ondemand, 48 °C, power good since the boot";
+        assert_eq!(end.state(), want);
+        assert!(end.figures_stand());
+    }
 }

@@ -82,6 +82,29 @@ fn file_system(source: &Source, mount: &Mount, entry: &Entry, fstab: &Fstab) -> 
     }
 }
 
+/// What may hold a file system, and is neither mounted nor under another device: name, first byte.
+pub fn unmounted(source: &Source) -> Vec<(String, u64)> {
+    let (tree, disk) = (source.tree, &source.disk);
+    let Ok(mounts) = Mounts::read(tree) else {
+        return Vec::new();
+    };
+    let free = |place: &Path| {
+        let number = tree.text(place.join("dev"));
+        let mounted = |entry: &Entry| Some(&entry.device) == number.as_ref();
+        number.is_some()
+            && !mounts.entries.iter().any(mounted)
+            && tree.list(place.join("holders")).is_empty()
+    };
+    let start = |name: &String| Some((name.clone(), tree.number(disk.join(name).join("start"))?));
+    let parts: Vec<(String, u64)> = tree.list(disk).iter().filter_map(start).collect();
+    if parts.is_empty() {
+        return free(disk).then(|| (name_of(disk), 0)).into_iter().collect();
+    }
+    let bytes = |(name, sector): (String, u64)| Some((name, sector.checked_mul(SECTOR)?));
+    let parts = parts.into_iter().filter(|(name, _)| free(&disk.join(name)));
+    parts.filter_map(bytes).collect()
+}
+
 /// The kernel's name of what is mounted: by number, or by its source where that is anonymous.
 fn block_of(tree: &Tree, entry: &Entry) -> String {
     let link = format!("/sys/dev/block/{}", entry.device);

@@ -108,6 +108,11 @@ pub fn way_to_ask(root: &Path, medium: &Medium) -> Option<smart::Way> {
     with_source(root, medium, smart::way)
 }
 
+/// Names and first bytes of its partitions, or of the whole disk, that are not in use.
+pub fn unmounted(root: &Path, medium: &Medium) -> Vec<(String, u64)> {
+    with_source(root, medium, file_system::unmounted)
+}
+
 /// For `list`: the same as [`collect`], and on the machine itself the disk is asked, too.
 pub fn collect_and_ask(root: &Path, medium: &Medium) -> Evidence {
     let ask = || {

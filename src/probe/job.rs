@@ -8,6 +8,7 @@ use super::fill::{self, Fill};
 use super::io::{Counters, waited};
 use super::place::{self, Place, Refused};
 use super::scratch::{self, Scratch};
+use super::unclean;
 use super::{
     Measurement, Message, NotMeasured, Probe, Proved, Reason, Stop, random_read, random_write,
     read_back, sequential_read, write,
@@ -43,6 +44,9 @@ pub struct Job {
     pub state_directory: PathBuf,
     /// How the disk may be asked for what it counts about itself, where that is known.
     pub health: Option<crate::evidence::smart::Way>,
+    /// Names and first bytes of what may hold a file system that is not mounted.
+    #[serde(default)]
+    pub unmounted: Vec<(String, u64)>,
     /// Seconds that the very first read may take beyond the plan: a disk has to spin up.
     pub spin_up: f64,
     /// What the last run left on the medium to be read now.
@@ -255,6 +259,7 @@ pub fn run(job: Job, tell: &mut dyn FnMut(Message)) {
                 let filled = go_on_filling(&mut context, place.as_ref().ok());
                 read_probes(&mut context);
                 ask_for_health(&mut context);
+                unclean::run(&mut context);
                 if context.job.plan.file > 0 {
                     let fake = write_probes(&mut context, &place);
                     fill(&mut context, place.as_ref().ok(), filled, fake);

@@ -15,6 +15,7 @@ pub mod random_write;
 pub mod read_back;
 pub mod scratch;
 pub mod sequential_read;
+pub mod unclean;
 pub mod write;
 
 use serde::{Deserialize, Serialize};
@@ -260,6 +261,8 @@ pub enum Message {
     FirstOperation(f64),
     /// What the disk counts about itself.
     Health(crate::evidence::smart::Values),
+    /// File systems that were not unmounted: `sda1 (vfat)`.
+    Unclean(Vec<String>),
     /// Every probe had its turn.
     Done {},
 }

@@ -73,6 +73,10 @@ pub fn block(report: &Report) -> String {
         report.profile, report.seconds
     );
     let _ = writeln!(text, "{}", cut(&format!("  {}", report.board.state())));
+    if !report.outcome.unclean.is_empty() {
+        let names = report.outcome.unclean.join(", ");
+        wrap(&mut text, &format!("not unmounted when last used: {names}"));
+    }
     if let Some(written) = &report.written {
         wrap(&mut text, &format!("written to it: {written}"));
     }

@@ -403,6 +403,8 @@ fn sd_identity(guest: &mut Guest) {
     contains(&card, "cid:aa585951454d552101deadbeef006200");
     contains(&card, "SD QEMU!");
     contains(&card, "4.3 GB");
+    // What its CID says, and SSR: hw/sd/sd.c.
+    contains(&card, "unknown maker (id 0xaa), QEMU!");
 }
 
 /// Constants of hw/sd/sd.c, too: maker AA, name "QEMU!!", made in February 2006.
