@@ -361,14 +361,31 @@ fn measure(
     calls
         .go_on()
         .map_err(|e| Error::new("start", &target.path, e))?;
+    // What there is to remove, before or after, may be thousands of files.
+    calls.beat(Instant::now(), 10 * child::USUAL);
     let work = Work::new(tool, target)?;
+    let figures = all_runs(arguments, tool, &work, calls);
+    calls.beat(Instant::now(), 10 * child::USUAL);
+    drop(work);
+    let kept = figures?.into_iter();
+    Ok(kept
+        .map(|(figure, runs)| target.kept(&figure, runs))
+        .collect())
+}
+
+fn all_runs(
+    arguments: &Arguments,
+    tool: &Tool,
+    work: &Work,
+    calls: &mut Calls,
+) -> Result<Vec<(Figure, Vec<f64>)>> {
     let mut figures: Vec<(Figure, Vec<f64>)> = Vec::new();
     for n in 1..=arguments.repeat {
         let failed = |e| Error::new("run the calls of the tool on", &work.path, e);
         if n > 1 {
             calls.sleep(tool.pause()).map_err(failed)?;
         }
-        for ran in once(tool, &work, calls).map_err(failed)? {
+        for ran in once(tool, work, calls).map_err(failed)? {
             say(&told(&ran));
             let value = ran.figure.value;
             match figures.iter_mut().find(|(f, _)| f.tool == ran.figure.tool) {
@@ -380,10 +397,7 @@ fn measure(
     if arguments.repeat > 1 {
         figures.iter().for_each(|(f, runs)| say(&summary(f, runs)));
     }
-    Ok(figures
-        .into_iter()
-        .map(|(figure, runs)| target.kept(&figure, runs))
-        .collect())
+    Ok(figures)
 }
 
 fn once(tool: &Tool, work: &Work, calls: &mut Calls) -> io::Result<Vec<Ran>> {
