@@ -6,6 +6,7 @@ use super::statistics::median;
 use super::{Figure, MIB, Ran};
 use crate::probe::pattern::{self, Random};
 use crate::sys::{Buffer, Direction, IoEvent, Queue};
+use nix::fcntl::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -82,6 +83,14 @@ fn try_once(path: &Path, shape: Shape, calls: &mut Calls) -> io::Result<Try> {
         .truncate(true)
         .custom_flags(nix::libc::O_DIRECT)
         .open(path)?;
+    // As fio does before its first job, where the file system can: a write that makes a file
+    // longer waits for the one before.
+    let _ = fallocate(
+        &file,
+        FallocateFlags::empty(),
+        0,
+        shape.size as nix::libc::off_t,
+    );
     let kib_s = |(operations, seconds): (u64, f64), block: u64| {
         operations as f64 * block as f64 / 1024.0 / seconds
     };
