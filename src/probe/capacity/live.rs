@@ -168,6 +168,8 @@ struct Live<'a> {
     operations: u32,
     /// What an operation took before.
     usual: Duration,
+    /// Where the disk failed first, in a second try too, and whether in a write.
+    failed: Option<(u64, bool)>,
     pace: Pace,
 }
 
@@ -183,6 +185,13 @@ impl Live<'_> {
         if self.pace.due(start.elapsed()) {
             self.pace.pause();
         }
+    }
+
+    fn note(&mut self, at: u64, writing: bool, done: io::Result<()>) -> io::Result<()> {
+        if done.is_err() {
+            self.failed.get_or_insert((at, writing));
+        }
+        done
     }
 
     /// Whether the file system itself reads another content at a stamp than the disk shows there:
@@ -205,11 +214,15 @@ impl Blocks for Live<'_> {
 
     fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         let start = Instant::now();
-        match (self.disk, self.file_at(at)) {
+        let mut read = || match (self.disk, self.file_at(at)) {
             (Some(disk), _) => read_exact(disk, buffer, at),
             (None, Some((file, offset))) => read_exact(file, buffer, offset),
             (None, None) => Err(io::ErrorKind::PermissionDenied.into()),
-        }?;
+        };
+        let done = read();
+        // Each try may take the kernel's time-out: one failure is enough to be sure of.
+        let done = done.or_else(|e| self.failed.map_or_else(&mut read, |_| Err(e)));
+        self.note(at, false, done)?;
         self.leave_room(start);
         Ok(())
     }
@@ -219,7 +232,8 @@ impl Blocks for Live<'_> {
         let Some((file, offset)) = self.file_at(at) else {
             return Err(io::Error::other("no file of ours lies there"));
         };
-        file.write_all_at(block, offset)?;
+        let done = file.write_all_at(block, offset);
+        self.note(at, true, done)?;
         self.leave_room(start);
         Ok(())
     }
@@ -281,9 +295,24 @@ pub fn begin(context: &mut Context, place: &Place) -> Result<Running, Stop> {
     };
     let proof = match proof.transpose() {
         Ok(proof) => proof,
-        Err(error) => return Err(context.stop(Probe::Capacity, &error, "stamp the disk")),
+        Err(error) => {
+            let failed = live.failed;
+            return Err(stopped(context, failed, &error, "stamp the disk"));
+        }
     };
     Ok(Running { claim, proof, why })
+}
+
+/// A failure with the place where it happened.
+fn stopped(context: &Context, failed: Option<(u64, bool)>, error: &io::Error, what: &str) -> Stop {
+    let mut stop = context.stop(Probe::Capacity, error, what);
+    if let (Stop::Fault(fault), Some((at, writing))) = (&mut stop, failed) {
+        (fault.sector, fault.confirmed) = (Some(at / 512), true);
+        if writing {
+            fault.kind = FaultKind::WriteError;
+        }
+    }
+    stop
 }
 
 /// What can be told of a disk that may not be written: aliases.
@@ -313,6 +342,7 @@ fn live<'a>(context: &'a Context, files: Vec<(&'a File, &'a [Extent])>, seconds:
         until: context.budget.until(seconds),
         operations: 0,
         usual: context.random_read_median,
+        failed: None,
         pace: Pace::new(),
     }
 }
@@ -349,11 +379,7 @@ pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: 
     let wrong = proof
         .first_bad()
         .is_some_and(|at| live.disagree(at).unwrap_or(false));
-    if let Err(error) = ended
-        && let Stop::Fault(fault) = context.stop(Probe::Capacity, &error, "prove the capacity")
-    {
-        (context.tell)(Message::Fault(fault));
-    }
+    let failed = live.failed;
     let sentence = match wrong {
         true => "the file system moved its blocks meanwhile, so nothing is proved".into(),
         false => sentence(context, &proof, claim.as_ref(), &why),
@@ -363,9 +389,15 @@ pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: 
             .into_iter()
             .for_each(|fault| (context.tell)(Message::Fault(fault)));
     }
-    match proof.unread {
-        true => context.not_measured(Probe::Capacity, Reason::Time, OVER),
-        false => tell(context, sentence),
+    match ended {
+        Ok(()) if proof.unread => context.not_measured(Probe::Capacity, Reason::Time, OVER),
+        Ok(()) => tell(context, sentence),
+        Err(error) => match stopped(context, failed, &error, "prove the capacity") {
+            Stop::Fault(fault) => (context.tell)(Message::Fault(fault)),
+            Stop::NotMeasured(reason, detail) => {
+                context.not_measured(Probe::Capacity, reason, detail);
+            }
+        },
     }
     if proof.stamps.count() > 0 {
         let put_back = |context: &mut Context| restore(context, &files, &mut proof);
@@ -415,6 +447,7 @@ fn restore(
         until: Instant::now(),
         operations: 0,
         usual: context.random_read_median,
+        failed: None,
         pace: Pace::new(),
     };
     let restored = proof.stamps.restore(&mut live, |disk, at, block| {
