@@ -34,6 +34,9 @@ pub const STATE: &str = "/var/lib/storage-selftest";
 /// 3.5" disk spins up in 5 to 12.
 const SPIN_UP: f64 = 15.0;
 
+/// Seconds in which the files of a fill are removed at the latest, on a slow vfat too.
+const REMOVAL: f64 = 60.0;
+
 /// How long `--wait` waits, for each of the two things that it waits for.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -82,7 +85,7 @@ struct Work<'a> {
 
 /// Runs the command; returns the exit status.
 pub fn run(arguments: &Arguments) -> u8 {
-    let (work, found) = match prepare(arguments) {
+    let (mut work, found) = match prepare(arguments) {
         Ok(prepared) => prepared,
         Err(status) => return status,
     };
@@ -100,6 +103,7 @@ pub fn run(arguments: &Arguments) -> u8 {
         false => Verdict::Unknown,
     };
     if arguments.dry_run {
+        work.state = work.directory.read(false);
         media
             .iter()
             .for_each(|medium| work.say_what_would_be_done(medium));
@@ -223,7 +227,9 @@ impl Work<'_> {
         let profile = self.profile_for(medium, &self.state);
         let job = self.job(medium, profile);
         self.stopped_fill(medium, &job);
-        let deadline = Duration::from_secs_f64(self.config.deadline(profile));
+        // Before a fill begins, what an older one left may have to go.
+        let more = if self.fill > 0 { REMOVAL } else { 0.0 };
+        let deadline = Duration::from_secs_f64(self.config.deadline(profile) + more);
         let record = self.state.media.get(&medium.identity).cloned();
         self.mark_unfinished(medium, profile)?;
         let mut known_before = evidence::collect(Path::new("/"), medium);
@@ -492,7 +498,7 @@ impl Work<'_> {
     }
 
     fn say_what_would_be_done(&self, medium: &Medium) {
-        let profile = self.profile_for(medium, &self.directory.read(false));
+        let profile = self.profile_for(medium, &self.state);
         let job = self.job(medium, profile);
         let words: Vec<&str> = job.probes().iter().map(|probe| probe.words()).collect();
         let mut text = format!(
@@ -516,7 +522,7 @@ impl Work<'_> {
             Ok(place) => format!(
                 "  written to  a new file in {}{}{}\n",
                 printable_path(&place.directory),
-                claimed(&job.plan),
+                claimed(&job.plan, self.state.media.get(&medium.identity)),
                 filled(&job, &place)
             ),
             Err((_, why)) => format!("  no writes   {why}\n"),
@@ -525,13 +531,17 @@ impl Work<'_> {
     }
 }
 
-/// For how long free space is low meanwhile.
-fn claimed(plan: &Plan) -> String {
+/// For how long free space is low meanwhile, at most and the last time.
+fn claimed(plan: &Plan, record: Option<&Record>) -> String {
     if plan.stamps == 0 {
         return String::new();
     }
     let seconds = CLAIM.as_secs();
-    format!("\n  claimed     all free space but the reserve, for {seconds} s at most")
+    let runs = record.map_or(&[][..], |record| &record.runs);
+    let mut said = runs.iter().rev().flat_map(|run| run.capacity.split("; "));
+    let last = said.find(|said| said.contains("were claimed for"));
+    let last = last.map_or(String::new(), |last| format!("; last time {last}"));
+    format!("\n  claimed     all free space but the reserve, for {seconds} s at most{last}")
 }
 
 /// What a fill would write, and for how long.

@@ -175,6 +175,20 @@ pub const GROUPS: &[Group] = &[
         ],
     },
     Group {
+        name: "full",
+        system: System::Bench,
+        devices: "usb3=512M:ext4",
+        cases: &[
+            case("goes_on_after_a_power_cut", full_goes_on),
+            case("gives_back_after_a_power_cut", full_gives_back),
+            case("finds_what_a_memory_hides", full_memory),
+            case("finds_a_sector_that_cannot_be_read", full_read_error),
+            case("finds_a_sector_that_cannot_be_written", full_write_error),
+            case("pulled_out", full_pulled_out),
+            case("fills_vfat_and_btrfs", full_others),
+        ],
+    },
+    Group {
         name: "evidence",
         system: System::Bench,
         devices: "usb2=256M:ext4",
@@ -1053,4 +1067,128 @@ fn forgetful(guest: &mut Guest) {
         .sh(&run(&at, "/tmp/state"))
         .verdict("fail")
         .has("data-forgotten");
+}
+
+/// A full run whose other probes are short, so that it comes to its fill soon.
+fn full(medium: &str, state: &str) -> String {
+    format!(
+        "printf '[profile.full]\\nseconds = 20\\nwritten_mib = 24\\n' >/tmp/full.toml; storage-selftest run --profile full --config /tmp/full.toml --medium {medium} --state-dir {state}"
+    )
+}
+
+const FILL: &str = ".storage-selftest.fill";
+
+/// Starts `command` and waits for a file of its fill.
+fn full_until(guest: &mut Guest, command: &str, file: &str) {
+    guest.must(&format!(
+        "({command}) >/tmp/out 2>&1 & n=0; until [ -e {file} ]; do sleep 0.2; n=$((n+1)); [ $n -lt 900 ] || exit 1; done"
+    ));
+}
+
+/// Starts a full run with its state on the disk itself, and cuts the power once there are so
+/// many parts; where it is mounted then.
+fn full_cut(guest: &mut Guest, parts: usize) -> String {
+    let disk = guest.name(0);
+    let at = guest.mount(&format!("{disk}1"), "ext4");
+    let wanted = format!("{at}/state/{FILL}/{parts:04}");
+    full_until(guest, &full(&at, &format!("{at}/state")), &wanted);
+    guest.power_cycle();
+    let disk = guest.name(0);
+    let at = guest.mount(&format!("{disk}1"), "ext4");
+    let left = guest.must(&format!("ls {at}/state/{FILL} | wc -l"));
+    assert!(left.trim().parse::<usize>().unwrap() >= parts, "{left}");
+    at
+}
+
+fn full_after(guest: &mut Guest, at: &str) {
+    let left = guest.must(&format!("ls -A {at} {at}/state"));
+    assert!(!left.contains(FILL), "{left}");
+    guest.must(&format!("umount {at} && sync"));
+    guest.fsck_ext4(0);
+}
+
+/// What was durable before the cut is not written again, and is there.
+fn full_goes_on(guest: &mut Guest) {
+    let at = full_cut(guest, 5);
+    let output = guest.sh(&full(&at, &format!("{at}/state")));
+    output
+        .has("written and read back, 5 of ")
+        .has("parts by earlier runs");
+    assert!(!output.text.contains("data-"), "{}", output.text);
+    full_after(guest, &at);
+}
+
+fn full_gives_back(guest: &mut Guest) {
+    let at = full_cut(guest, 3);
+    guest
+        .sh(&format!(
+            "storage-selftest run --profile glance --medium {at} --state-dir {at}/state"
+        ))
+        .has("that a stopped full run had filled");
+    full_after(guest, &at);
+}
+
+/// All that a boot run writes stays in the memory in front of this fake.
+fn full_memory(guest: &mut Guest) {
+    let (n, disk) = guest.plug("usb3=1G,lost=512M,cache=32M:ext4-nojournal");
+    let at = guest.mount(&format!("{disk}1"), "ext4");
+    let boot = guest.test(&at);
+    let output = guest.sh(&full(&at, "/tmp/state"));
+    guest.sh(&format!("umount -l {at}"));
+    guest.unplug(n);
+    assert!(!boot.text.contains("capacity-lost"), "{}", boot.text);
+    output.verdict("fail").has("capacity-lost: fill at sector");
+}
+
+fn full_with(guest: &mut Guest, fault: impl FnOnce(&mut crate::disk::Faults)) -> Output {
+    let (n, disk) = guest.plug("usb3=512M:ext4");
+    let at = guest.mount(&format!("{disk}1"), "ext4");
+    guest.disk(n).set(fault);
+    let output = guest.sh(&full(&at, "/tmp/state"));
+    guest.sh(&format!("umount -l {at}"));
+    guest.unplug(n);
+    output
+}
+
+/// In the last third of the disk, where nothing but the fill lies.
+const BAD: std::ops::Range<u64> = 700_000..700_001;
+
+fn full_read_error(guest: &mut Guest) {
+    full_with(guest, |faults| faults.read_error = Some(BAD))
+        .verdict("fail")
+        .has("read-error: fill at sector 69999");
+}
+
+fn full_write_error(guest: &mut Guest) {
+    full_with(guest, |faults| faults.write_error = Some(BAD))
+        .verdict("fail")
+        .has("write-error: fill: ");
+}
+
+fn full_pulled_out(guest: &mut Guest) {
+    let (n, disk) = guest.plug("usb3=512M:ext4");
+    let at = guest.mount(&format!("{disk}1"), "ext4");
+    full_until(
+        guest,
+        &full(&at, "/tmp/state"),
+        &format!("{at}/{FILL}/0002"),
+    );
+    guest.pull(n);
+    let text = guest.must("n=0; until grep -q ' run, ' /tmp/out; do sleep 1; n=$((n+1)); [ $n -lt 120 ] || exit 1; done; cat /tmp/out");
+    guest.sh(&format!("umount -l {at}"));
+    contains(&text, "device-gone: fill");
+}
+
+/// No direct writes on the one, no addresses on the other.
+fn full_others(guest: &mut Guest) {
+    for fs in ["vfat", "btrfs", "f2fs", "exfat"] {
+        let (n, disk) = guest.plug(&format!("usb3=384M:{fs}"));
+        let at = guest.mount(&format!("{disk}1"), fs);
+        let output = guest.sh(&format!("{} --fill 128MiB", full(&at, "/tmp/state")));
+        let left = guest.must(&format!("ls -A {at} | grep -v canary || true"));
+        guest.must(&format!("umount {at}"));
+        guest.unplug(n);
+        output.has("0.1 of 0.4 GiB written and read back; slowest part");
+        assert_eq!(left, "", "files on {fs}");
+    }
 }

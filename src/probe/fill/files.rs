@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 pub const NAME: &str = ".storage-selftest.fill";
 /// Writes that the page cache takes are flushed after so many bytes.
 const FLUSH: u64 = 16 * MIB;
+/// So much is written once more before anything is read: it pushes what came last out of a
+/// memory in front of the disk, or a fake's last blocks would pass for kept.
+const AGAIN: u64 = 256 * MIB;
 /// Seconds that a slow start may take before the floor holds.
 const PATIENCE: f64 = 120.0;
 
@@ -444,45 +447,62 @@ impl Files<'_, '_> {
 
     /// The parts that are not written yet; returns why it ended before the whole.
     fn write(&mut self, fill: &mut Fill, buffer: &mut [u8]) -> Result<&'static str, Stop> {
+        // Nothing is written any more once some of it was read.
+        if !fill.read.is_empty() {
+            return Ok("");
+        }
+        let written = self.new_parts(fill, buffer).and_then(|why| {
+            self.again(fill, buffer)?;
+            Ok(why)
+        });
+        written.map_err(|error| {
+            let what = "write the free space";
+            let stop = || self.context.stop(Probe::Fill, &error, what);
+            let mut stop = self.stop.take().unwrap_or_else(stop);
+            if let Stop::Fault(fault) = &mut stop {
+                fault.kind = FaultKind::WriteError;
+            }
+            stop
+        })
+    }
+
+    fn new_parts(&mut self, fill: &mut Fill, buffer: &mut [u8]) -> io::Result<&'static str> {
         let mut random = Random::new(!fill.salt);
-        let mut sample = Buffer::new(BLOCK)
-            .map_err(|e| self.context.stop(Probe::Fill, &e, "allocate a buffer"))?;
+        let mut sample = Buffer::new(BLOCK)?;
         let mut at = self.bytes_of(fill);
-        let mut wrong = false;
         self.pass.done = at;
         self.pass.all = fill.bytes;
-        self.context.budget.grant(fill.bytes.saturating_sub(at));
-        while fill.read.is_empty() && at.is_multiple_of(fill.part) && at < fill.bytes {
-            let n = at / fill.part;
+        self.context.budget.grant(fill.bytes - at);
+        while at.is_multiple_of(fill.part) && at < fill.bytes {
             let bytes = fill.part.min(fill.bytes - at);
             self.begin_part();
-            let written = match self.write_one(fill, n, bytes, buffer) {
-                Ok(0) => return Ok("; others took the space meanwhile"),
-                Ok(written) => written,
-                Err(error) => {
-                    let mut stop = self.stop.take().unwrap_or_else(|| {
-                        self.context
-                            .stop(Probe::Fill, &error, "write the free space")
-                    });
-                    if let Stop::Fault(fault) = &mut stop {
-                        fault.kind = FaultKind::WriteError;
-                    }
-                    return Err(stop);
-                }
-            };
-            let mb_s = self.part_ended(true);
-            fill.written.push(mb_s);
-            at += written;
-            // One part more, to push the last one out of a memory in front of the disk.
-            if wrong {
-                return Ok("; no more was written once something was wrong");
+            let written = self.write_one(fill, at / fill.part, bytes, buffer)?;
+            if written > 0 {
+                let mb_s = self.part_ended(true);
+                fill.written.push(mb_s);
+                at += written;
             }
-            wrong = sample_is_bad(self, fill, at, &mut random, &mut sample);
             if written < bytes {
                 return Ok("; others took the space meanwhile");
             }
+            if sample_is_bad(self, fill, at, &mut random, &mut sample) {
+                return Ok("; no more was written once something was wrong");
+            }
         }
         Ok("")
+    }
+
+    /// See [`AGAIN`]; on a small disk it is a quarter of what was written.
+    fn again(&mut self, fill: &Fill, buffer: &mut [u8]) -> io::Result<()> {
+        let mut left = (self.bytes_of(fill) / 4).min(AGAIN) >> 20 << 20;
+        self.context.budget.grant(left);
+        for n in 0..fill.written.len() as u64 {
+            let bytes = left.min(self.held.bytes(n).unwrap_or(0));
+            write_part(self, fill, n, bytes, buffer)?;
+            self.durable(n)?;
+            left -= bytes;
+        }
+        Ok(())
     }
 
     fn rate(&self) -> f64 {
@@ -503,17 +523,22 @@ impl Files<'_, '_> {
         }
         let written = write_part(self, fill, n, bytes, buffer)?;
         let start = Instant::now();
-        let open = self.part(n, false)?;
-        open.file.set_len(written)?;
-        open.file.sync_all()?;
-        // Where pages may be cached, what is read back must not come from them.
-        posix_fadvise(&open.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+        self.part(n, false)?.file.set_len(written)?;
+        self.durable(n)?;
         if written == 0 {
             fs::remove_file(self.held.part(n))?;
         }
         File::open(self.held.path())?.sync_all()?;
         self.busy += start.elapsed();
         Ok(written)
+    }
+
+    fn durable(&mut self, n: u64) -> io::Result<()> {
+        let file = &self.part(n, false)?.file;
+        file.sync_all()?;
+        // Where pages may be cached, what is read back must not come from them.
+        posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+        Ok(())
     }
 
     /// All parts, but those that an earlier run found right.

@@ -74,18 +74,18 @@ fn fill(on: &mut On, salt: u64) -> (u64, Tally, Vec<Diagnosis>) {
     fill.bytes = CLAIMED - START;
     let (mut buffer, mut block) = (vec![0; MIB as usize], vec![0; BLOCK]);
     let mut random = Random::new(salt);
-    let (mut parts, mut wrong) = (0, false);
+    let mut parts = 0;
     while parts * PART < fill.bytes {
         assert_eq!(
             write_part(on, &fill, parts, PART, &mut buffer).unwrap(),
             PART
         );
         parts += 1;
-        if wrong {
+        if sample_is_bad(on, &fill, parts * PART, &mut random, &mut block) {
             break;
         }
-        wrong = sample_is_bad(on, &fill, parts * PART, &mut random, &mut block);
     }
+    write_part(on, &fill, 0, 8 * MIB, &mut buffer).unwrap();
     let mut tally = Tally::new(fill.blocks());
     let mut troubles = Troubles::default();
     for n in 0..parts {
