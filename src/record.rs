@@ -90,8 +90,8 @@ pub struct Record {
     #[serde(default)]
     pub health: BTreeMap<String, u64>,
     /// What its file systems had been written when the last run began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counter: Option<Counter>,
+    #[serde(default)]
+    pub counter: Counter,
     /// The blocks that the last run left, see [`Canary`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,

@@ -3,7 +3,7 @@
 use crate::config::{Config, Profile};
 use crate::error::{Error, Result, printable, printable_path};
 use crate::evidence::boot_before::BootBefore;
-use crate::evidence::written::{Counter, words};
+use crate::evidence::written::{counter, since, words};
 use crate::evidence::{self, Evidence, smart::Smart};
 use crate::first_boot;
 use crate::judge::{self, Finding, Subject, Verdict};
@@ -233,10 +233,10 @@ impl Work<'_> {
         let record = self.state.media.get(&medium.identity).cloned();
         self.mark_unfinished(medium, profile)?;
         let mut known_before = evidence::collect(Path::new("/"), medium);
-        let boot = When::now().boot;
-        let told = |before: &BootBefore| before.tell(medium, record.as_ref(), &boot);
+        let begun = When::now();
+        let told = |before: &BootBefore| before.tell(medium, record.as_ref(), &begun.boot);
         known_before.boot_before = known_before.boot_before.filter(told);
-        let counter = Counter::now(&known_before.file_systems);
+        let counter = counter(&known_before.file_systems);
         let start = Instant::now();
         let known = self.state.media.get(&medium.identity);
         let mut fill = known.and_then(|record| record.fill.clone());
@@ -272,8 +272,8 @@ impl Work<'_> {
             }
         });
         let written = record.as_ref().and_then(|before| {
-            let own = before.runs.last()?.written;
-            let a_day = counter.as_ref()?.since(before.counter.as_ref()?, own)?;
+            let last = before.runs.last()?;
+            let a_day = since(&counter, &begun, &before.counter, last)?;
             Some(words(medium, &evidence, a_day, "the last run"))
         });
         self.record(medium).counter = counter;

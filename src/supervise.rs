@@ -39,7 +39,7 @@ pub struct Outcome {
     /// What the disk counts about itself.
     pub health: Option<crate::evidence::smart::Values>,
     /// File systems that were not unmounted.
-    pub unclean: Vec<String>,
+    pub unclean: String,
     /// What the next run has to know of the canary, where that is new.
     pub canary: Option<Canary>,
     /// How far the fill is.

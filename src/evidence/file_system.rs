@@ -9,6 +9,7 @@ use crate::medium::mountinfo::{Entry, Mounts};
 use crate::medium::tree::{Tree, name_of};
 use crate::medium::{Mount, Role};
 use crate::record::rfc3339;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const SECTOR: u64 = 512;
@@ -83,10 +84,10 @@ fn file_system(source: &Source, mount: &Mount, entry: &Entry, fstab: &Fstab) -> 
 }
 
 /// What may hold a file system, and is neither mounted nor under another device: name, first byte.
-pub fn unmounted(source: &Source) -> Vec<(String, u64)> {
+pub fn unmounted(source: &Source) -> BTreeMap<String, u64> {
     let (tree, disk) = (source.tree, &source.disk);
     let Ok(mounts) = Mounts::read(tree) else {
-        return Vec::new();
+        return BTreeMap::new();
     };
     let free = |place: &Path| {
         let number = tree.text(place.join("dev"));
@@ -95,14 +96,17 @@ pub fn unmounted(source: &Source) -> Vec<(String, u64)> {
             && !mounts.entries.iter().any(mounted)
             && tree.list(place.join("holders")).is_empty()
     };
-    let start = |name: &String| Some((name.clone(), tree.number(disk.join(name).join("start"))?));
-    let parts: Vec<(String, u64)> = tree.list(disk).iter().filter_map(start).collect();
-    if parts.is_empty() {
-        return free(disk).then(|| (name_of(disk), 0)).into_iter().collect();
+    let start = |name: String| {
+        let sector: u64 = tree.number(disk.join(&name).join("start"))?;
+        Some((name, sector.checked_mul(SECTOR)?))
+    };
+    let mut parts: BTreeMap<String, u64> = tree.list(disk).into_iter().filter_map(start).collect();
+    match parts.is_empty() {
+        true if free(disk) => drop(parts.insert(name_of(disk), 0)),
+        true => {}
+        false => parts.retain(|name, _| free(&disk.join(name))),
     }
-    let bytes = |(name, sector): (String, u64)| Some((name, sector.checked_mul(SECTOR)?));
-    let parts = parts.into_iter().filter(|(name, _)| free(&disk.join(name)));
-    parts.filter_map(bytes).collect()
+    parts
 }
 
 /// The kernel's name of what is mounted: by number, or by its source where that is anonymous.

@@ -20,6 +20,7 @@ use crate::judge::Finding;
 use crate::medium::tree::Tree;
 use crate::medium::{Link, Medium};
 use crate::probe::Measurement;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Where a recorded tree keeps what no file of the machine holds: `statfs`, `throttled`.
@@ -109,7 +110,7 @@ pub fn way_to_ask(root: &Path, medium: &Medium) -> Option<smart::Way> {
 }
 
 /// Names and first bytes of its partitions, or of the whole disk, that are not in use.
-pub fn unmounted(root: &Path, medium: &Medium) -> Vec<(String, u64)> {
+pub fn unmounted(root: &Path, medium: &Medium) -> BTreeMap<String, u64> {
     with_source(root, medium, file_system::unmounted)
 }
 

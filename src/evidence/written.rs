@@ -4,9 +4,9 @@ use super::card::Wear;
 use super::file_system::FileSystem;
 use super::{Evidence, Source};
 use crate::medium::Medium;
-use crate::record::When;
+use crate::record::{Run, When};
 use crate::report::gigabytes;
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECTOR: f64 = 512.0;
@@ -19,48 +19,40 @@ const AT_MOST: f64 = 3650.0 * DAY;
 /// How often cheap flash can be rewritten, in order of magnitude: makers name 300 to 1000 for TLC.
 const REWRITES: f64 = 500.0;
 
-/// Bytes that the file systems of a medium count over their life, at some time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Counter {
-    bytes: u64,
-    /// Seconds since 1970, by the wall clock.
-    seconds: u64,
-    boot: String,
-    uptime: f64,
+/// Bytes that the file systems of a medium count over their life, and seconds since 1970 then.
+pub type Counter = BTreeMap<String, u64>;
+
+/// Now. Empty where no file system on the medium counts.
+pub fn counter(file_systems: &[FileSystem]) -> Counter {
+    let mut counted: Vec<(&str, u64)> = file_systems
+        .iter()
+        .filter_map(|system| Some((system.block.as_str(), system.written?)))
+        .collect();
+    counted.sort();
+    counted.dedup_by_key(|(block, _)| *block); // mounted in two places
+    if counted.is_empty() {
+        return Counter::new();
+    }
+    let epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    [
+        ("bytes".into(), counted.iter().map(|(_, bytes)| bytes).sum()),
+        ("seconds".into(), epoch.unwrap_or_default().as_secs()),
+    ]
+    .into()
 }
 
-impl Counter {
-    /// Now. `None` where no file system on the medium counts.
-    pub fn now(file_systems: &[FileSystem]) -> Option<Self> {
-        let mut counted: Vec<(&str, u64)> = file_systems
-            .iter()
-            .filter_map(|system| Some((system.block.as_str(), system.written?)))
-            .collect();
-        counted.sort();
-        counted.dedup_by_key(|(block, _)| *block); // mounted in two places
-        let bytes = counted.iter().map(|(_, bytes)| bytes).sum();
-        let epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = When::now();
-        (!counted.is_empty()).then(|| Self {
-            bytes,
-            seconds: epoch.unwrap_or_default().as_secs(),
-            boot: now.boot,
-            uptime: now.uptime,
-        })
-    }
-
-    /// Bytes a day since `before`, without `own`. Within a boot its uptime measures the time, for
-    /// boards without a clock battery.
-    pub fn since(&self, before: &Self, own: u64) -> Option<f64> {
-        let seconds = match self.boot == before.boot {
-            true => self.uptime - before.uptime,
-            false => self.seconds as f64 - before.seconds as f64,
-        };
-        let bytes = self.bytes.checked_sub(before.bytes)?.saturating_sub(own);
-        (AT_LEAST..AT_MOST)
-            .contains(&seconds)
-            .then(|| bytes as f64 / seconds * DAY)
-    }
+/// Bytes a day from the beginning of the run `last` until now, without its own. Within a boot its
+/// uptime measures the time, for boards without a clock battery.
+pub fn since(now: &Counter, when: &When, before: &Counter, last: &Run) -> Option<f64> {
+    let seconds = match when.boot == last.when.boot {
+        true => when.uptime - (last.when.uptime - last.seconds),
+        false => *now.get("seconds")? as f64 - *before.get("seconds")? as f64,
+    };
+    let bytes = now.get("bytes")?.checked_sub(*before.get("bytes")?)?;
+    let bytes = bytes.saturating_sub(last.written);
+    (AT_LEAST..AT_MOST)
+        .contains(&seconds)
+        .then(|| bytes as f64 / seconds * DAY)
 }
 
 /// Bytes a day that the machine wrote to the medium since the boot, after an hour at least.
@@ -101,36 +93,39 @@ pub fn words(medium: &Medium, known: &Evidence, a_day: f64, since: &str) -> Stri
 mod tests {
     use super::*;
 
-    fn at(boot: &str, seconds: u64, uptime: f64, bytes: u64) -> Counter {
-        Counter {
-            bytes,
-            seconds,
+    fn at(boot: &str, seconds: u64, uptime: f64, bytes: u64) -> (Counter, When) {
+        let counter = [("bytes".into(), bytes), ("seconds".into(), seconds)].into();
+        let when = When {
             boot: boot.into(),
             uptime,
-        }
+            ..When::default()
+        };
+        (counter, when)
     }
 
     #[test]
     fn a_rate_between_two_runs() {
-        let first = at("a", 1_000_000, 120.0, 5_000_000_000);
-        // A day later, in another boot: 1 GB, of which a test wrote 20 MB.
-        let next = at("b", 1_086_400, 120.0, 6_000_000_000);
-        let since = |now: &Counter, own| now.since(&first, own).map(f64::round);
-        assert_eq!(since(&next, 20_000_000), Some(980_000_000.0));
-        // The clock was set in between: the uptime knows better.
-        let same = at("a", 1_700_000_000, 120.0 + 43200.0, 5_500_000_000);
-        assert_eq!(since(&same, 0), Some(1_000_000_000.0));
-        // In another boot nothing does.
-        let set = at("b", 1_700_000_000, 120.0, 5_500_000_000);
-        assert_eq!(set.since(&first, 0), None);
-        let back = at("b", 999_000, 120.0, 5_500_000_000);
-        assert_eq!(back.since(&first, 0), None);
-        // Made anew, or half an hour later.
-        assert_eq!(at("b", 1_086_400, 9.0, 1000).since(&first, 0), None);
-        assert_eq!(
-            at("b", 1_001_800, 9.0, 6_000_000_000).since(&first, 0),
-            None
+        // It took 20 s and wrote 20 MB.
+        let (first, mut last) = (
+            at("a", 1_000_000, 0.0, 5_000_000_000).0,
+            crate::record::run(20),
         );
+        last.when = at("a", 0, 140.0, 0).1;
+        last.written = 20_000_000;
+        let since = |now: (Counter, When)| since(&now.0, &now.1, &first, &last).map(f64::round);
+        // A day later, in another boot.
+        let next = at("b", 1_086_400, 120.0, 6_000_000_000);
+        assert_eq!(since(next), Some(980_000_000.0));
+        // The clock was set in between: the uptime knows better.
+        let same = at("a", 1_700_000_000, 120.0 + 43200.0, 5_520_000_000);
+        assert_eq!(since(same), Some(1_000_000_000.0));
+        // In another boot nothing does.
+        assert_eq!(since(at("b", 1_700_000_000, 120.0, 5_500_000_000)), None);
+        assert_eq!(since(at("b", 999_000, 120.0, 5_500_000_000)), None);
+        // Made anew, or half an hour later.
+        assert_eq!(since(at("b", 1_086_400, 9.0, 1000)), None);
+        assert_eq!(since(at("b", 1_001_800, 9.0, 6_000_000_000)), None);
+        assert_eq!(since((Counter::new(), When::default())), None);
     }
 
     /// 16 GB at 1.6 GB a day is one rewrite in ten days, 500 in 5000 days: 164.5 months of 30.4.
@@ -164,7 +159,7 @@ mod tests {
             system("sda1", Some(1000)),
             system("sda3", None),
         ];
-        assert_eq!(Counter::now(&systems).unwrap().bytes, 1030);
-        assert_eq!(Counter::now(&systems[3..]), None);
+        assert_eq!(counter(&systems)["bytes"], 1030);
+        assert!(counter(&systems[3..]).is_empty());
     }
 }

@@ -17,6 +17,7 @@ use crate::error::{Result, printable_path};
 use crate::medium::Mount;
 use nix::sys::stat::{major, minor};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -46,7 +47,7 @@ pub struct Job {
     pub health: Option<crate::evidence::smart::Way>,
     /// Names and first bytes of what may hold a file system that is not mounted.
     #[serde(default)]
-    pub unmounted: Vec<(String, u64)>,
+    pub unmounted: BTreeMap<String, u64>,
     /// Seconds that the very first read may take beyond the plan: a disk has to spin up.
     pub spin_up: f64,
     /// What the last run left on the medium to be read now.

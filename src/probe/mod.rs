@@ -261,8 +261,8 @@ pub enum Message {
     FirstOperation(f64),
     /// What the disk counts about itself.
     Health(crate::evidence::smart::Values),
-    /// File systems that were not unmounted: `sda1 (vfat)`.
-    Unclean(Vec<String>),
+    /// File systems that were not unmounted: `sda1 (vfat), sda2 (ntfs)`.
+    Unclean(String),
     /// Every probe had its turn.
     Done {},
 }

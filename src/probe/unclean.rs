@@ -11,7 +11,7 @@ const HEAD: usize = 64 << 10;
 
 /// Reads the first 64 KiB of each file system that is not mounted, and says which are unclean.
 pub fn run(context: &mut Context) {
-    let mut unclean = Vec::new();
+    let mut unclean = String::new();
     let block = u64::from(context.job.logical_block.max(512));
     for (name, start) in context.job.unmounted.clone() {
         let disk = &context.disk;
@@ -31,7 +31,10 @@ pub fn run(context: &mut Context) {
             Some(dirty) => dirty.then_some("ntfs"),
             None => dirty(&head),
         };
-        unclean.extend(kind.map(|kind| format!("{name} ({kind})")));
+        if let Some(kind) = kind {
+            let comma = if unclean.is_empty() { "" } else { ", " };
+            unclean += &format!("{comma}{name} ({kind})");
+        }
     }
     if !unclean.is_empty() {
         (context.tell)(Message::Unclean(unclean));

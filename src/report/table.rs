@@ -74,7 +74,7 @@ pub fn block(report: &Report) -> String {
     );
     let _ = writeln!(text, "{}", cut(&format!("  {}", report.board.state())));
     if !report.outcome.unclean.is_empty() {
-        let names = report.outcome.unclean.join(", ");
+        let names = &report.outcome.unclean;
         wrap(&mut text, &format!("not unmounted when last used: {names}"));
     }
     if let Some(written) = &report.written {
