@@ -226,16 +226,15 @@ pub const GROUPS: &[Group] = &[
         cases: &[
             case("cifs", |guest| share_works(guest, &CIFS)),
             case("nfs", |guest| share_works(guest, &NFS)),
-            case("cifs_whose_server_stops", |guest| {
-                server_stops(guest, &CIFS)
-            }),
-            case("nfs_whose_server_stops", |guest| server_stops(guest, &NFS)),
+            case("configured", configured_shares),
+            case("servers_that_stop", servers_stop),
         ],
     },
 ];
 
-/// A share of `/srv`, served by the guest to itself.
+/// A share, served by the guest to itself.
 struct Share {
+    at: &'static str,
     /// What starts the server, which then comes when it comes; what makes it hang; what ends that.
     start: &'static str,
     hang: &'static str,
@@ -246,19 +245,21 @@ struct Share {
 }
 
 const CIFS: Share = Share {
-    start: "modprobe cifs; smbd -D",
+    at: "/mnt/cifs",
+    start: "modprobe cifs; pidof smbd >/dev/null || smbd -D",
     hang: "killall -STOP smbd",
     go_on: "killall -CONT smbd",
-    mount: "mount -i -t cifs -o ip=127.0.0.1,sec=none,vers=3.1.1 //127.0.0.1/share",
-    name: "cifs //127.0.0.1/share",
+    mount: "mount -i -t cifs -o ip=127.0.0.1,sec=none,vers=3.1.1 //127.0.0.1/share/cifs",
+    name: "cifs //127.0.0.1/share/cifs",
 };
 
 // A hard mount, as it is where nothing else is said: it waits for its server for ever. 10 s is
 // the shortest grace time of a server (fs/nfsd/nfsctl.c).
 const NFS: Share = Share {
-    start: "modprobe nfsd; modprobe nfsv4; mount -t nfsd nfsd /proc/fs/nfsd; \
+    at: "/mnt/nfs",
+    start: "grep -q nfsd /proc/mounts || { modprobe nfsd; modprobe nfsv4; mount -t nfsd nfsd /proc/fs/nfsd; \
         echo 10 >/proc/fs/nfsd/nfsv4leasetime; echo 10 >/proc/fs/nfsd/nfsv4gracetime; \
-        exportfs -o rw,fsid=0,no_root_squash,no_subtree_check,insecure 127.0.0.1:/srv; rpc.mountd -N 3; rpc.nfsd -N 3 2",
+        exportfs -o rw,fsid=0,no_root_squash,no_subtree_check,insecure 127.0.0.1:/srv/nfs; rpc.mountd -N 3; rpc.nfsd -N 3 2; }",
     hang: "rpc.nfsd 0",
     go_on: "rpc.nfsd -N 3 2",
     mount: "mount -i -t nfs4 -o addr=127.0.0.1,clientaddr=127.0.0.1 127.0.0.1:/",
@@ -267,50 +268,89 @@ const NFS: Share = Share {
 
 impl Share {
     fn mount(&self, guest: &mut Guest) {
-        guest.must("mkdir -p /mnt/share; modprobe ext4; grep -q ' /srv ' /proc/mounts || mount -t ext4 /dev/vda1 /srv");
-        let Share { start, mount, .. } = self;
+        guest.must("modprobe ext4; grep -q ' /srv ' /proc/mounts || mount -t ext4 /dev/vda1 /srv; mkdir -p /srv/cifs /srv/nfs");
+        let Share {
+            at, start, mount, ..
+        } = self;
         let tries = format!(
-            "for n in $(seq 30); do {mount} /mnt/share && exit; sleep 1; done; dmesg | tail; exit 1"
+            "for n in $(seq 30); do {mount} {at} && exit; sleep 1; done; dmesg | tail; exit 1"
         );
-        guest.must(&format!("{start}; {tries}"));
+        guest.must(&format!("mkdir -p {at}; {start}; {tries}"));
     }
 }
 
 fn share_works(guest: &mut Guest, share: &Share) {
     share.mount(guest);
-    let at = "--dir /mnt/share --state-dir /tmp/state --yes";
-    let dd = guest.sh(&format!("storage-selftest compat dd --size 16MiB {at}"));
+    let at = share.at;
+    let place = format!("--dir {at} --state-dir /tmp/state --yes");
+    let dd = guest.sh(&format!("storage-selftest compat dd --size 16MiB {place}"));
     dd.verdict("pass")
-        .has(&format!("/mnt/share on {}", share.name))
+        .has(&format!("{at} on {}", share.name))
         .has("16777216 bytes (17 MB, 16 MiB) copied")
         .has("time: write ")
         .has(", close ")
         .has(", then to be durable ");
     // A round trip each, which takes its time here.
-    let listing = guest.sh(&format!("storage-selftest compat listing --files 200 {at}"));
+    let listing = guest.sh(&format!(
+        "storage-selftest compat listing --files 200 {place}"
+    ));
     listing.verdict("pass").has("ms an entry by name");
-    guest.must("echo 'media = [\"/mnt/share\"]' >/tmp/share.toml");
-    let run = guest
-        .sh("storage-selftest run --config /tmp/share.toml --profile boot --state-dir /tmp/state");
-    run.has("share0").has("durable write").has("read-back");
-    assert_eq!(guest.must("ls -A /mnt/share"), "lost+found\n");
-    guest.must("umount /mnt/share");
+    assert_eq!(guest.must(&format!("ls -A {at}")), "");
+    guest.must(&format!("umount {at}"));
 }
 
-/// The server hangs in the middle of a tool's work, and of a run.
-fn server_stops(guest: &mut Guest, share: &Share) {
-    share.mount(guest);
-    guest.must("(storage-selftest compat dd --size 16MiB --repeat 100 --yes --dir /mnt/share --state-dir /tmp/state >/tmp/dd 2>&1; echo status $? >>/tmp/dd) & sleep 15");
-    guest.must(share.hang);
+fn configured_shares(guest: &mut Guest) {
+    for share in [&CIFS, &NFS] {
+        share.mount(guest);
+    }
+    guest.must("echo 'media = [\"/mnt/cifs\", \"/mnt/nfs\"]' >/tmp/shares.toml");
     let run = guest
-        .sh("storage-selftest run --medium /mnt/share --profile boot --state-dir /tmp/state-run");
-    run.has("no-answer");
-    // Its bound for one call of such a size is a minute and some.
-    let ended = guest
-        .sh("for n in $(seq 80); do grep -q status /tmp/dd && break; sleep 1; done; cat /tmp/dd");
-    ended.has("status 70").has("/mnt/share: no answer within 6");
-    guest.must(share.go_on);
-    guest.must("umount -l /mnt/share");
+        .sh("storage-selftest run --config /tmp/shares.toml --profile boot --state-dir /tmp/state");
+    let of = |from: &str| {
+        run.text
+            .split("\nshare")
+            .find(|part| part.starts_with(from))
+    };
+    for share in ["0  //127.0.0.1/share/cifs", "1  127.0.0.1:/"] {
+        let told = of(share).unwrap_or_else(|| panic!("no share{share} in:\n{}", run.text));
+        assert!(
+            told.contains("durable write") && told.contains("read-back"),
+            "{told}"
+        );
+    }
+    assert_eq!(guest.must("ls -A /mnt/cifs /mnt/nfs | grep self || :"), "");
+    guest.must("umount /mnt/cifs /mnt/nfs");
+}
+
+/// The servers hang in the middle of a tool's work, and of a run.
+fn servers_stop(guest: &mut Guest) {
+    for share in [&CIFS, &NFS] {
+        share.mount(guest);
+        let at = share.at;
+        guest.must(&format!("(storage-selftest compat dd --size 16MiB --repeat 100 --yes --dir {at} --state-dir /tmp/state >/tmp/{0} 2>&1; echo status $? >>/tmp/{0}) & :", &at[5..]));
+    }
+    guest.must("sleep 15");
+    for share in [&CIFS, &NFS] {
+        guest.must(share.hang);
+    }
+    let run = guest.sh("storage-selftest run --medium /mnt/cifs --medium /mnt/nfs --profile boot --state-dir /tmp/state-run");
+    let none = run
+        .text
+        .matches("unknown: no-answer: durable write")
+        .count();
+    assert!(none >= 2, "{}", run.text);
+    // The bound of one call of such a size is a minute and some.
+    for (share, output) in [(&CIFS, "/tmp/cifs"), (&NFS, "/tmp/nfs")] {
+        let ended = guest.sh(&format!(
+            "for n in $(seq 80); do grep -q status {output} && break; sleep 1; done; cat {output}"
+        ));
+        let said = format!("{}: no answer within 6", share.at);
+        ended.has("status 70").has(&said);
+    }
+    for share in [&CIFS, &NFS] {
+        guest.must(share.go_on);
+        guest.must(&format!("umount -l {}", share.at));
+    }
 }
 
 impl Guest {
