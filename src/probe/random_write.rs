@@ -27,6 +27,11 @@ pub fn run(
     let mut group = Group {
         before: counted(context),
         bytes: 0,
+        // The flushed writes leave enough for those that follow.
+        kept: match durable && context.job.volatile_cache {
+            true => operations * BLOCK as u64,
+            false => 0,
+        },
     };
     if context.budget.left() < BLOCK as u64 * GROUP.min(operations) {
         let detail = "the bytes that this profile may write were spent before";
@@ -68,6 +73,8 @@ struct Group {
     /// What the disk had counted before, bytes.
     before: u64,
     bytes: u64,
+    /// What must be left of the budget, bytes.
+    kept: u64,
 }
 
 fn counted(context: &Context) -> u64 {
@@ -89,5 +96,6 @@ fn spend_group(
     group.before = now;
     group.bytes = BLOCK as u64 * GROUP.min(operations_left);
     let settled = extra == 0 || context.spend(extra);
-    settled && context.budget.left() >= group.bytes + extra && context.spend(group.bytes)
+    let wanted = group.bytes + extra + group.kept;
+    settled && context.budget.left() >= wanted && context.spend(group.bytes)
 }
