@@ -1,5 +1,5 @@
-//! Heads made by mkfs.vfat, mkfs.exfat and mkntfs, cut to what is looked at; what the flags mean
-//! was checked with fsck.vfat, fsck.exfat and ntfsinfo.
+//! Heads by the specifications' offsets. On images of mkfs.vfat and mkntfs with the flags set, fsck.vfat and
+//! ntfsfix said the same; for exfat there was no second tool that tells.
 
 use super::*;
 
