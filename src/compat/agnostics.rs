@@ -319,7 +319,7 @@ mod tests {
         assert!(blocks.windows(2).any(|pair| pair[0] > pair[1]));
         blocks.sort_unstable();
         assert!(blocks.windows(2).all(|pair| pair[0] < pair[1]));
-        let within = |at: &u64| at % 4096 == 0 && *at < 8 * MIB;
+        let within = |at: &u64| at.is_multiple_of(4096) && *at < 8 * MIB;
         assert!(!blocks.is_empty() && blocks.iter().all(within));
         assert_eq!(of(Kind::Fsync, 0), 3, "after each job that wrote");
     }
