@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     case("reboot_pending_for_a_resize", reboot_pending),
     case("the_clock_reaches_the_routine_run", routine),
     case("a_disk_is_plugged_in", plugged_in),
+    case("a_fake_is_plugged_in", fake),
     case("a_failure_is_seen_everywhere", failure),
     case("removed_purged_and_installed_again", package),
     case("nothing_at_boot_waits_for_us", nothing_waits),
@@ -131,11 +132,40 @@ fn plugged_in(guest: &mut Guest) {
     guest.unplug(n);
 }
 
+/// Claims 1 GiB and has a quarter of that. What a person and a fleet see of it is printed.
+fn fake(guest: &mut Guest) {
+    guest.must(
+        "printf '[report]\\nmetrics = \"/run/selftest.prom\"\\n' >/etc/storage-selftest.toml",
+    );
+    let (n, disk) = guest.plug("usb3=1G,fake=256M,serial=FAKE:ext4-nojournal");
+    let at = format!("/mnt/{disk}1");
+    guest.must(&format!(
+        "modprobe ext4; mkdir -p {at} && mount /dev/{disk}1 {at}"
+    ));
+    let line = summary(guest, "capacity-wraps");
+    contains(&line, r#""VERDICT":"fail""#);
+    contains(&line, "real size 256 MiB of 1024 MiB");
+    quiet(guest);
+    let unit = format!("storage-selftest@{disk}.service");
+    contains(&guest.must("systemctl --failed --no-pager"), &unit);
+    let motd = guest.must("cat /run/motd.d/storage-selftest");
+    contains(&motd, "256 MiB of 1024 MiB");
+    let metrics = guest.must("grep -E '_(verdict|finding)' /run/selftest.prom");
+    contains(&metrics, r#"code="capacity-wraps",severity="fail"} 1"#);
+    let journal = guest.must(&format!("journalctl -b -x --no-pager -u {unit}"));
+    println!("{journal}{motd}{metrics}");
+    guest.sh(&format!("umount -l {at}"));
+    guest.must("rm /etc/storage-selftest.toml; systemctl reset-failed");
+    guest.unplug(n);
+}
+
 /// Limits that nothing reaches, then limits that everything does.
 fn failure(guest: &mut Guest) {
     guest.must("printf '[limits]\\nrandom_read_iops_warn = 1000000\\nrandom_read_iops_fail = 1000000\\n[report]\\nmetrics = \"/run/selftest.prom\"\\ntext = \"/run/selftest.txt\"\\n' >/etc/storage-selftest.toml");
+    quiet(guest);
     guest.must("systemctl start storage-selftest.service");
-    summary(guest, r#""VERDICT":"fail""#);
+    let line = summary(guest, "at least 1000000 wanted");
+    contains(&line, r#""VERDICT":"fail""#);
     quiet(guest);
     contains(
         &guest.must("systemctl --failed --no-pager"),
@@ -165,6 +195,7 @@ fn package(guest: &mut Guest) {
         &guest.must("systemctl is-active storage-selftest-routine.timer"),
         "active",
     );
+    guest.must("mkdir -p /var/lib/storage-selftest && touch /var/lib/storage-selftest/state.toml");
     guest.must("dpkg -r storage-selftest");
     guest.must("! [ -e /usr/lib/systemd/system/storage-selftest.service ] && [ -e /etc/storage-selftest.toml ] && [ -e /var/lib/storage-selftest/state.toml ]");
     contains(
