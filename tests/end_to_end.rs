@@ -1122,6 +1122,31 @@ fn a_classic_tool_that_is_stopped_leaves_nothing() {
     }
 }
 
+// As in a container: the disk's node is on a mount where no device may be opened.
+#[test]
+fn a_disk_that_may_not_be_opened_is_tested_through_its_files() {
+    let disk = or_skip!(Disk::ext4("no-node", 512));
+    let device = &disk.device;
+    let covered = format!(
+        "mount --bind {device} {device} && mount -o remount,bind,nodev {device} && exec \"$@\""
+    );
+    let program = env!("CARGO_BIN_EXE_storage-selftest");
+    let ran = Command::new("unshare")
+        .args(["--mount", "sh", "-c", &covered, "sh", program])
+        .args(["run", "--profile", "boot", "--medium", &disk.mount()])
+        .args(["--state-dir", &disk.state()])
+        .output();
+    let ran = Ran::from(ran.unwrap());
+    let all = format!("status {}: {}{}", ran.status, ran.err, ran.out);
+    if ran.err.contains("mount:") || ran.err.contains("unshare:") {
+        return skipped("end-to-end no-node", &all);
+    }
+    assert!(all.contains("The whole disk could not be opened"), "{all}");
+    assert!(all.contains(" stamps across "), "{all}");
+    assert!(!all.contains("not-measured"), "{all}");
+    assert!(!all.contains("not-permitted"), "{all}");
+}
+
 // A directory stands for the processors, in a mount namespace of the tool's own.
 #[test]
 fn the_governor_is_put_back_whatever_the_signal() {

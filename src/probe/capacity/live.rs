@@ -214,6 +214,10 @@ impl Blocks for Live<'_> {
 
     fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         let start = Instant::now();
+        // No failure of the disk's: what others keep on it may not be read here.
+        if self.disk.is_none() && self.file_at(at).is_none() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         let mut read = || match (self.disk, self.file_at(at)) {
             (Some(disk), _) => read_exact(disk, buffer, at),
             (None, Some((file, offset))) => read_exact(file, buffer, offset),
