@@ -336,8 +336,11 @@ impl Config {
         let usable = (budgets.written_mib - 1.0).max(0.0);
         let file = f64::min(file_mib, (usable * 0.8).floor());
         Plan {
-            // Time to end the operations under way and to report before the deadline.
-            seconds: budgets.seconds * 0.95,
+            // Time to end the operations under way and to report before the deadline: a slow card
+            // may take half a second for 1 MiB.
+            seconds: (budgets.seconds * 0.95)
+                .min(budgets.seconds - 0.5)
+                .max(budgets.seconds / 2.0),
             // A glance stamps a little of the canary anew.
             written: match profile {
                 Profile::Glance => 64 << 10,
