@@ -497,6 +497,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_plan_ends_before_the_deadline_by_what_an_operation_may_take() {
+        let seconds = |profile| Config::default().plan(profile).seconds;
+        assert_eq!(
+            [seconds(Profile::Glance), seconds(Profile::Boot)],
+            [1.5, 28.5]
+        );
+    }
+
+    #[test]
     fn the_defaults_are_the_published_limits() {
         let config = Config::parse("").unwrap();
         // SD 5.1 class A1, and the whole boot run of design.md.

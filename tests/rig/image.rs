@@ -161,7 +161,7 @@ fn fake(guest: &mut Guest) {
 
 /// Limits that nothing reaches, then limits that everything does.
 fn failure(guest: &mut Guest) {
-    guest.must("printf '[limits]\\nrandom_read_iops_warn = 1000000\\nrandom_read_iops_fail = 1000000\\n[report]\\nmetrics = \"/run/selftest.prom\"\\ntext = \"/run/selftest.txt\"\\n' >/etc/storage-selftest.toml");
+    guest.must("printf '[limits]\\nrandom_read_iops_warn = 1000000\\nrandom_read_iops_fail = 1000000\\n[report]\\nmetrics = \"/run/selftest.prom\"\\ntext = \"/run/selftest.txt\"\\n[profile.glance]\\nseconds = 60\\n' >/etc/storage-selftest.toml");
     quiet(guest);
     guest.must("systemctl start storage-selftest.service");
     let line = summary(guest, "at least 1000000 wanted");
