@@ -45,7 +45,7 @@ fn moment(guest: &mut Guest, unit: &str, property: &str) -> u64 {
 
 /// Waits until no test runs.
 fn quiet(guest: &mut Guest) {
-    guest.must("n=0; while systemctl is-active -q 'storage-selftest*.service'; do sleep 1; n=$((n+1)); [ $n -lt 80 ]; done");
+    guest.must("n=0; while systemctl is-active -q 'storage-selftest*.service'; do sleep 1; n=$((n+1)); [ $n -lt 400 ]; done");
 }
 
 fn first_boot(guest: &mut Guest) {
@@ -184,7 +184,14 @@ fn failure(guest: &mut Guest) {
     contains(&explained, "To do: use a card of class A1 or better");
     println!("{}{}", guest.must("systemctl status --no-pager storage-selftest.service; true"), guest.must("cat /run/motd.d/storage-selftest /run/selftest.prom; journalctl -b -x --no-pager -u storage-selftest | tail -30"));
     guest.must("systemctl reset-failed; printf '[limits]\\nrandom_read_iops_warn = 0\\nrandom_read_iops_fail = 0\\nrandom_write_iops_warn = 0\\nrandom_write_iops_fail = 0\\ndurable_write_mb_s_warn = 0\\ndurable_write_mb_s_fail = 0\\nstall_ms = 60000\\nwrite_over_read = 100\\nslower_than_before = 0\\n' >/etc/storage-selftest.toml");
-    let output = guest.sh("storage-selftest run --profile boot --medium /");
+    // A starved guest may need another try.
+    let again = "storage-selftest run --profile boot --medium /";
+    let mut output = guest.sh(again);
+    for _ in 0..2 {
+        if output.status == 3 {
+            output = guest.sh(again);
+        }
+    }
     assert_eq!(output.status, 0, "{}", output.text);
     guest.must("! [ -e /run/motd.d/storage-selftest ]");
 }
