@@ -170,7 +170,7 @@ pub const GROUPS: &[Group] = &[
             }),
             later(
                 "forgets_writes_when_the_power_is_cut",
-                "the state of the first run does not reach the run after the power cycle",
+                "a disk that accepts writes and loses them at power-off: `data-forgotten` at the next boot",
                 forgetful,
             ),
         ],
