@@ -43,6 +43,7 @@ enum Command {
     Run(run::Arguments),
     List(List),
     Show(Show),
+    Update(Update),
     Record(archive::Arguments),
     CheckConfig(CheckConfig),
     Compat(compat::Arguments),
@@ -75,6 +76,15 @@ struct Show {
     /// directory of the state file
     #[argh(option, default = "run::STATE.into()")]
     state_dir: PathBuf,
+}
+
+/// write the message of the day, the metrics and the report again for the disks that are there now (udev does, when one is pulled out)
+#[derive(FromArgs)]
+#[argh(subcommand, name = "update")]
+struct Update {
+    /// configuration file
+    #[argh(option)]
+    config: Option<PathBuf>,
 }
 
 /// check the configuration file
@@ -136,6 +146,7 @@ fn command(command: Command) -> u8 {
         Command::Run(arguments) => run::run(&arguments),
         Command::List(list) => list.run(),
         Command::Show(show) => show.run(),
+        Command::Update(update) => update.run(),
         Command::Record(arguments) => archive::run(&arguments),
         Command::CheckConfig(check) => check.run(),
         Command::Compat(arguments) => compat::run(&arguments),
@@ -205,6 +216,19 @@ impl Show {
             log::warn!("{}: no medium was tested yet", directory.file().display());
             return judge::Verdict::Unknown.exit_status();
         }
+        0
+    }
+}
+
+impl Update {
+    fn run(&self) -> u8 {
+        let root = Path::new("/");
+        let config = match Config::read(&config_path(root, &self.config)) {
+            Ok(config) => config,
+            Err(error) => return failed(&error, CONFIGURATION),
+        };
+        let state = Directory::new(Path::new(run::STATE)).read(false);
+        report::outlets::update(root, &config.report, &state);
         0
     }
 }

@@ -1,17 +1,19 @@
 //! The state as metrics, for the textfile collector of Prometheus' node_exporter.
 
-use super::seen_now;
+use super::there;
 use crate::judge::Verdict;
 use crate::probe::Probe;
 use crate::record::{Record, Run};
 use crate::state::State;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 
-/// The media of this boot; each has run, or is not in it. How old the file is the collector
+/// The media that are there; each has run, or is not in it. How old the file is the collector
 /// says by itself (`node_textfile_mtime_seconds`).
-pub fn text(state: &State, boot: &str) -> String {
-    let media: Vec<(&String, &Record, &Run)> = seen_now(state, boot)
+pub fn text(root: &Path, state: &State, boot: &str) -> String {
+    let media: Vec<(&String, &Record, &Run)> = there(root, state, boot)
+        .into_iter()
         .filter_map(|(identity, record)| Some((identity, record, record.runs.last()?)))
         .collect();
     let mut text = String::new();
@@ -143,9 +145,17 @@ mod tests {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
 
+    /// A tree in which the card of the state is plugged in.
+    fn root(name: &str) -> std::path::PathBuf {
+        let root = std::env::temp_dir().join(format!("metrics-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(root.join("sys/block/mmcblk0")).unwrap();
+        root
+    }
+
     #[test]
     fn a_failing_card_is_a_sample_of_its_own() {
-        let text = text(&state(Verdict::Fail), "this-boot");
+        let root = root("fail");
+        let text = text(&root, &state(Verdict::Fail), "this-boot");
         for line in [
             "storage_selftest_verdict{medium=\"cid:03\",device=\"mmcblk0\",model=\"SD SC32G\",verdict=\"fail\"} 1",
             "storage_selftest_verdict{medium=\"cid:03\",device=\"mmcblk0\",model=\"SD SC32G\",verdict=\"pass\"} 0",
@@ -155,8 +165,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
-        assert!(!super::text(&state(Verdict::Fail), "later").contains("cid:03"));
+        assert!(!super::text(&root, &state(Verdict::Fail), "later").contains("cid:03"));
         assert_eq!(quoted("a\"b\\c\nd"), r#""a\"b\\c\nd""#);
+        std::fs::remove_dir_all(root).unwrap();
     }
 
     /// By Prometheus' own checker: the metrics, and the alert rules with what they should fire on.
@@ -171,7 +182,9 @@ mod tests {
             println!("SKIPPED promtool: not installed (Debian: prometheus)");
             return;
         };
-        let text = text(&state(Verdict::Fail), "this-boot");
+        let root = root("promtool");
+        let text = text(&root, &state(Verdict::Fail), "this-boot");
+        std::fs::remove_dir_all(root).unwrap();
         promtool
             .stdin
             .take()

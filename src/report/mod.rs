@@ -39,11 +39,23 @@ pub struct Report<'a> {
     pub last_full: Option<&'a Run>,
 }
 
-/// The media that were there in this boot, by identity.
-fn seen_now<'a>(state: &'a State, boot: &'a str) -> impl Iterator<Item = (&'a String, &'a Record)> {
-    let seen = move |record: &&Record| record.last_seen.boot == boot;
-    let media = state.media.iter();
-    media.filter(move |(_, record)| seen(record))
+/// The media that are there: seen in this boot, not pulled out since, and with no other one in
+/// their place.
+fn there<'a>(root: &Path, state: &'a State, boot: &str) -> Vec<(&'a String, &'a Record)> {
+    let seen = |record: &Record| record.last_seen.boot == boot;
+    let plugged = |record: &Record, identity: &str| {
+        identity.starts_with("share:") || root.join("sys/block").join(&record.device).exists()
+    };
+    let later = |record: &Record| {
+        state.media.values().any(|other| {
+            let uptime = other.last_seen.uptime;
+            other.device == record.device && seen(other) && uptime > record.last_seen.uptime
+        })
+    };
+    let there = |(identity, record): &(&String, &Record)| {
+        seen(record) && plugged(record, identity) && !later(record)
+    };
+    state.media.iter().filter(there).collect()
 }
 
 /// Writes a file so that nobody ever reads half of it.

@@ -1,6 +1,6 @@
 //! The message of the day: one line while a verdict is not pass, nothing else.
 
-use super::{replace, seen_now};
+use super::{replace, there};
 use crate::error::{Error, Result, printable};
 use crate::judge::{Verdict, kind};
 use crate::state::State;
@@ -18,13 +18,13 @@ const ARMBIAN_SETTINGS: &str = "etc/default/armbian-motd";
 /// A login is no place for more.
 const MAX_CHARS: usize = 300;
 
-/// Shows the worst verdict of the media of this boot, or takes the line away.
+/// Shows the worst verdict of the media that are there, or takes the line away.
 /// # Errors
 /// Where the file cannot be written or removed.
 pub fn update(root: &Path, state: &State, boot: &str) -> Result<()> {
     let armbian = root.join(ARMBIAN_SETTINGS).exists();
     let path: PathBuf = root.join(if armbian { ARMBIAN } else { PAM });
-    match line(state, boot) {
+    match line(root, state, boot) {
         // A half-written file in its directory would be shown as well.
         Some(line) => replace(&path, &root.join("run/.storage-selftest.motd"), &line),
         None => match fs::remove_file(&path) {
@@ -36,8 +36,9 @@ pub fn update(root: &Path, state: &State, boot: &str) -> Result<()> {
     }
 }
 
-fn line(state: &State, boot: &str) -> Option<String> {
-    let mut bad: Vec<_> = seen_now(state, boot)
+fn line(root: &Path, state: &State, boot: &str) -> Option<String> {
+    let mut bad: Vec<_> = there(root, state, boot)
+        .into_iter()
         .filter_map(|(_, record)| Some((record, record.runs.last()?)))
         .filter(|(_, run)| run.verdict != Verdict::Pass)
         .collect();
@@ -67,6 +68,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("motd-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("run")).unwrap();
+        fs::create_dir_all(root.join("sys/block/mmcblk0")).unwrap();
         root
     }
 
@@ -92,6 +94,34 @@ mod tests {
     fn a_medium_of_an_earlier_boot_is_not_there_now() {
         let root = root("earlier");
         update(&root, &state(Verdict::Fail), "another-boot").unwrap();
+        assert!(!root.join(PAM).exists());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_was_pulled_out_is_not_there_now() {
+        let root = root("pulled");
+        let mut state = state(Verdict::Fail);
+        update(&root, &state, "this-boot").unwrap();
+        fs::rename(root.join("sys/block/mmcblk0"), root.join("sys/block/sda")).unwrap();
+        update(&root, &state, "this-boot").unwrap();
+        assert!(!root.join(PAM).exists());
+        // A share is no disk of this machine, and is there.
+        let record = state.media["cid:03"].clone();
+        state.media.insert("share:cifs://nas/share".into(), record);
+        update(&root, &state, "this-boot").unwrap();
+        assert!(root.join(PAM).exists());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn another_card_in_its_place() {
+        let root = root("swapped");
+        let mut state = state(Verdict::Fail);
+        let mut other = crate::report::tests::state(Verdict::Pass).media["cid:03"].clone();
+        other.last_seen.uptime += 60.0;
+        state.media.insert("cid:04".into(), other);
+        update(&root, &state, "this-boot").unwrap();
         assert!(!root.join(PAM).exists());
         fs::remove_dir_all(root).unwrap();
     }

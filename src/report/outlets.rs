@@ -1,6 +1,6 @@
 //! Where else a verdict goes: the message of the day, and what the configuration asks for.
 
-use super::{history, metrics, motd, replace, seen_now};
+use super::{history, metrics, motd, replace, there};
 use crate::config::Outlets;
 use crate::error::{Error, Result, printable_path};
 use crate::judge::Verdict;
@@ -20,18 +20,18 @@ pub fn update(root: &Path, outlets: &Outlets, state: &State) {
         done.push(replace(
             &path,
             &path.with_extension("new"),
-            &metrics::text(state, &boot),
+            &metrics::text(root, state, &boot),
         ));
     }
     if let Some(path) = wanted(root, &outlets.text) {
         done.push(replace(
             &path,
             &path.with_extension("new"),
-            &text(state, &boot),
+            &text(root, state, &boot),
         ));
     }
     if !outlets.led.is_empty() {
-        done.push(led(root, &outlets.led, fails(state, &boot)));
+        done.push(led(root, &outlets.led, fails(root, state, &boot)));
     }
     for error in done.into_iter().filter_map(Result::err) {
         log::warn!("{error}");
@@ -42,18 +42,20 @@ fn wanted(root: &Path, path: &str) -> Option<std::path::PathBuf> {
     (!path.is_empty()).then(|| root.join(path.trim_start_matches('/')))
 }
 
-/// What `show` says, of the media of this boot; with the line ends of the PC that will read it.
-fn text(state: &State, boot: &str) -> String {
-    let blocks =
-        seen_now(state, boot).map(|(identity, record)| history::show(identity, record, true));
+/// What `show` says, of the media that are there; with the line ends of the PC that will read it.
+fn text(root: &Path, state: &State, boot: &str) -> String {
+    let blocks = there(root, state, boot)
+        .into_iter()
+        .map(|(identity, record)| history::show(identity, record, true));
     let text = blocks.collect::<Vec<_>>().join("\n");
     text.lines()
         .map(|line| crate::error::printable(line) + "\r\n")
         .collect()
 }
 
-fn fails(state: &State, boot: &str) -> bool {
-    seen_now(state, boot)
+fn fails(root: &Path, state: &State, boot: &str) -> bool {
+    there(root, state, boot)
+        .into_iter()
         .filter_map(|(_, record)| record.runs.last())
         .any(|run| run.verdict == Verdict::Fail)
 }
@@ -95,6 +97,7 @@ mod tests {
             &metrics,
             &root.join("run"),
             &root.join("boot/firmware"),
+            &root.join("sys/block/mmcblk0"),
         ] {
             fs::create_dir_all(dir).unwrap();
         }

@@ -157,6 +157,8 @@ fn fake(guest: &mut Guest) {
     guest.sh(&format!("umount -l {at}"));
     guest.must("rm /etc/storage-selftest.toml; systemctl reset-failed");
     guest.unplug(n);
+    // udev tells that it is gone, and what is said at a login follows.
+    guest.must("n=0; while grep '256 MiB of 1024' /run/motd.d/storage-selftest 2>/dev/null; do sleep 1; n=$((n+1)); [ $n -lt 60 ] || exit 1; done");
 }
 
 /// Limits that nothing reaches, then limits that everything does.
