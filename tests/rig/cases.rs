@@ -104,7 +104,7 @@ pub const GROUPS: &[Group] = &[
     Group {
         name: "buses",
         system: System::Bench,
-        devices: "virtio=512M:ext4 virtio=128M,sector=4096 nvme=384M:ext4 nvme=256M,sector=4096 usb3=192M,sector=4096",
+        devices: "virtio=512M:ext4 virtio=128M,sector=4096 nvme=384M:ext4 nvme=256M,sector=4096 usb3=192M,sector=4096 sata=320M",
         cases: &[
             case("found_and_read", buses),
             case("virtio_left_as_it_was", |guest| {
@@ -115,6 +115,7 @@ pub const GROUPS: &[Group] = &[
                 left_as_it_was(guest, &part, "ext4");
             }),
             case("nvme_smart", nvme_smart),
+            case("sata_smart", sata_smart),
         ],
     },
     Group {
@@ -592,6 +593,22 @@ fn nvme_smart(guest: &mut Guest) {
     contains(&disk, "0 media-errors");
     guest.test("/dev/nvme0n1");
     contains(&guest.must("cat /tmp/state/state.toml"), "used-percent = 0");
+}
+
+/// By ATA commands in SCSI ones. QEMU's table (hw/ide/core.c, smart_attributes) has one hour
+/// and no block reallocated.
+fn sata_smart(guest: &mut Guest) {
+    let disk = guest.name(5);
+    guest.must(&format!(
+        "echo 'media = [\"/dev/{disk}\"]' >/etc/storage-selftest.toml"
+    ));
+    let list = guest.must("storage-selftest list");
+    guest.must("rm /etc/storage-selftest.toml");
+    let shown = block(&list, &disk);
+    contains(&shown, "0 reallocated");
+    contains(&shown, "1 hours");
+    guest.test(&format!("/dev/{disk}"));
+    contains(&guest.must("cat /tmp/state/state.toml"), "reallocated = 0");
 }
 
 /// As the kernel does after an error, by SysRq: what is open for writing does not hold it up.

@@ -27,6 +27,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ("hub", "usb-storage behind a hub on xHCI, at 12 Mbit/s"),
     ("virtio", "virtio-blk"),
     ("nvme", "NVMe on one lane of PCI Express"),
+    ("sata", "SATA on a host of its own"),
 ];
 
 /// Option, its value, what it does.
@@ -266,6 +267,10 @@ impl Device<'_> {
                     id.trim_start_matches(|c: char| !c.is_ascii_digit())
                 ),
                 format!(r#"{{"driver":"nvme","id":"{id}","bus":"{id}-port",{disk}}}"#),
+            ],
+            "sata" => vec![
+                format!(r#"{{"driver":"ich9-ahci","id":"{id}-host"}}"#),
+                format!(r#"{{"driver":"ide-hd","id":"{id}","bus":"{id}-host.0",{disk}}}"#),
             ],
             _ => return None,
         };
