@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Case] = &[
     case("first_boot_by_the_timer", first_boot),
     case("second_boot_repeats_the_verdict", second_boot),
+    case("the_unit_sees_what_root_sees", sees),
     case("reboot_pending_for_a_resize", reboot_pending),
     case("the_clock_reaches_the_routine_run", routine),
     case("a_disk_is_plugged_in", plugged_in),
@@ -92,6 +93,34 @@ fn second_boot(guest: &mut Guest) {
         contains(&line, "last full test: ");
     }
     quiet(guest);
+}
+
+/// The evidence, within the unit's sandbox and without it; of the boot before as well, whose journal
+/// is kept here.
+fn sees(guest: &mut Guest) {
+    guest.must("mkdir -p /var/log/journal && journalctl --flush && journalctl --sync");
+    boot(guest);
+    quiet(guest);
+    let dir = "/run/systemd/system/storage-selftest.service.d";
+    guest.must(&format!("mkdir -p {dir} && printf '[Service]\\nExecStart=\\nExecStart=/usr/bin/storage-selftest list\\nStandardOutput=file:/run/listed\\n' >{dir}/list.conf && systemctl daemon-reload"));
+    guest.must("systemctl start storage-selftest.service");
+    quiet(guest);
+    let within = guest.must("cat /run/listed");
+    let without = guest.must("storage-selftest list");
+    guest.must(&format!(
+        "rm -r {dir} /var/log/journal && systemctl daemon-reload && systemctl restart systemd-journald"
+    ));
+    contains(&within, "ended without a shutdown");
+    for line in without.lines() {
+        // What moves by itself between the two.
+        if line.starts_with("board: ") || line.starts_with("  written") {
+            continue;
+        }
+        match line.rsplit_once(", ") {
+            Some((rest, free)) if free.ends_with("% free") => contains(&within, rest),
+            _ => contains(&within, line),
+        }
+    }
 }
 
 fn reboot_pending(guest: &mut Guest) {
