@@ -87,14 +87,14 @@ pub const KINDS: &[Kind] = kinds![
     "turned-read-only" "27d325f5234c924af41495dea76f53bf", "a file system turned read-only though /etc/fstab wants it writable", "save your data now; look into the kernel log; a card at its end of life turns read-only";
     "not-expanded" "02d5b7d7e7f3fbe622478d1f75807165", "the system uses a part of its medium only", "expand the root file system: raspi-config, or systemctl start armbian-resize-filesystem";
     "throttled" "26816a80329f6ca83ca519804abbcc81", "the board was too hot, or held its clock down: every figure is in doubt", "cool the board, then run again";
-    "identity-suspicious" "a244b497a96ab5013c364ecb113c60ad", "what the card says of itself looks made up; good cards may look so too", "run with --profile full, and do not trust it before that passed";
+    "identity-suspicious" "a244b497a96ab5013c364ecb113c60ad", "what the card says of itself looks made up; good cards may look so too", "run with --profile full (it may take hours), and do not trust it before that passed";
     "worn" "5236d5a734754ce25d41591adf368689", "the eMMC has used up its life or its reserve, by its own count", "save your data and plan to replace it";
     "write-protected" "adcecedff916e4a8e29e74fe0f4c510d", "the card declares itself write-protected, as some do at the end of their life", "save your data now and replace the card";
     "below-class" "49b7a8fdacb65b9fcb159ea36e6fcf15", "the card does not reach half of what its speed class promises", "have it replaced, or use it for less; a copied label is one reason";
     "smart-errors" "b5f2c7ffd1626e0d71c6f767681bb862", "the disk counts errors that good disks do not have, by SMART", "save your data; replace the disk if the numbers rise";
     "smart-critical" "8d268dcaad188e6066950b542a4e4c04", "the disk itself warns that it is about to fail, by SMART", "save your data now and replace the disk";
     "cached" "f673db27fab5493a8360ec42af15c884", "a figure came from memory, not from the medium", "run again when the machine has little to do; report it if it stays";
-    "read-back-incomplete" "b27c6368e8384242b686ad996cbdb7e6", "not all that was written could be read back in time", "run with --profile full";
+    "read-back-incomplete" "b27c6368e8384242b686ad996cbdb7e6", "not all that was written could be read back in time", "run with --profile full --fill 0";
     "not-mounted" "4c731b07cc9547f7bfc53affddb24d76", "no file system of the medium is mounted, so nothing was written", "mount it and run again";
     "read-only" "da3c19d05f034e469221bba98762c82c", "the medium or its file system is read-only, so nothing was written", "find out why: a card at its end of life turns read-only";
     "no-space" "da8fca0573c44a119bc27ff9c16891ba", "too little free space to write without touching the reserve", "make space and run again";
