@@ -64,6 +64,7 @@ tests() {
     need xfsprogs mkfs.xfs "xfs disks to test on"
     need btrfs-progs mkfs.btrfs "btrfs disks to test on"
     need dosfstools mkfs.vfat "vfat disks to test on"
+    need mtools mshowfat "where a file lies on them"
     need fio fio "what the probes are compared with"
     need bindfs bindfs "a file system that stands for a share"
     need hdparm hdparm "what compat is compared with"

@@ -586,28 +586,3 @@ pub fn extents(file: &File, start: u64) -> io::Result<Vec<RawExtent>> {
     let mapped = (map.head.mapped as usize).min(FIEMAP_EXTENTS);
     Ok(map.extents[..mapped].to_vec())
 }
-
-nix::ioctl_write_ptr_bad!(fibmap_request, 1, libc::c_int); // FIBMAP of linux/fs.h: _IO(0x00, 1)
-
-nix::ioctl_read_bad!(block_size_request, 2, libc::c_int); // FIGETBSZ: _IO(0x00, 2)
-
-/// Bytes of a block as [`block_of`] counts them: vfat's statvfs tells its clusters instead.
-pub fn block_size(file: &File) -> io::Result<u64> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the kernel writes one int at a valid pointer.
-    unsafe { block_size_request(file.as_raw_fd(), &mut bytes) }.map_err(io::Error::from)?;
-    u64::try_from(bytes).map_err(io::Error::other)
-}
-
-/// The block of the file system's device where block `n` of `file` lies; `None` for a hole.
-/// # Errors
-/// `EPERM` without CAP_SYS_RAWIO; `EINVAL` where the file system does not answer.
-pub fn block_of(file: &File, n: u32) -> io::Result<Option<u32>> {
-    let mut block = n as libc::c_int;
-    // SAFETY: the kernel reads and writes one int; the pointer comes from a mutable place.
-    unsafe { fibmap_request(file.as_raw_fd(), &raw mut block) }.map_err(io::Error::from)?;
-    Ok(match block {
-        0 => None,
-        block => Some(block as u32),
-    })
-}

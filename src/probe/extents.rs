@@ -36,16 +36,20 @@ pub fn of(file: &File, fs_type: &str, disk: &Path) -> Result<Vec<Extent>, String
             "{fs_type} does not say where on the disk a file lies"
         ));
     }
-    let dev = file.metadata().map_err(|e| format!("stat: {e}"))?.dev();
-    let (major, minor) = (nix::sys::stat::major(dev), nix::sys::stat::minor(dev));
-    let start = start_of(Path::new("/sys"), major, minor, disk)?;
-    let found = match fiemap(file) {
-        Err(error) if error.raw_os_error() == Some(nix::libc::EOPNOTSUPP) => fibmap(file),
-        found => found,
-    };
+    let start = start(file, disk)?;
+    let found = fiemap(file);
     let mut found = found.map_err(|e| format!("ask {fs_type} where a file lies: {e}"))?;
     found.iter_mut().for_each(|extent| extent.disk += start);
     Ok(found)
+}
+
+/// Byte of the whole disk, whose directory in /sys is `disk`, where the file's file system begins.
+/// # Errors
+/// With the reason why it cannot be told.
+pub fn start(file: &File, disk: &Path) -> Result<u64, String> {
+    let dev = file.metadata().map_err(|e| format!("stat: {e}"))?.dev();
+    let (major, minor) = (nix::sys::stat::major(dev), nix::sys::stat::minor(dev));
+    start_of(Path::new("/sys"), major, minor, disk)
 }
 
 /// Byte of the whole disk where the device `major:minor` begins: the disk itself, or a partition.
@@ -98,27 +102,8 @@ fn fiemap(file: &File) -> io::Result<Vec<Extent>> {
     }
 }
 
-/// Block by block, as vfat and exfat answer.
-fn fibmap(file: &File) -> io::Result<Vec<Extent>> {
-    let size = file.metadata()?.len();
-    let unit = sys::block_size(file)?;
-    let mut found = Vec::new();
-    if unit == 0 || size / unit > u64::from(u32::MAX >> 1) {
-        return Ok(found);
-    }
-    for n in 0..size / unit {
-        if let Some(block) = sys::block_of(file, n as u32)? {
-            add(&mut found, n * unit, u64::from(block) * unit, unit);
-        }
-        if found.len() >= MOST {
-            break;
-        }
-    }
-    Ok(found)
-}
-
 /// Adds a piece, to the last one where it goes on there.
-fn add(found: &mut Vec<Extent>, file: u64, disk: u64, length: u64) {
+pub fn add(found: &mut Vec<Extent>, file: u64, disk: u64, length: u64) {
     match found.last_mut() {
         Some(last) if last.file + last.length == file && last.disk + last.length == disk => {
             last.length += length;

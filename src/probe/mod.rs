@@ -4,6 +4,7 @@ pub mod budget;
 pub mod canary;
 pub mod capacity;
 pub mod extents;
+pub mod fat;
 pub mod fill;
 pub mod histogram;
 pub mod io;

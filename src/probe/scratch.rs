@@ -70,6 +70,11 @@ impl Scratch {
         &self.fs_type
     }
 
+    /// Its path, where the file system wants one.
+    pub fn path(&self) -> Option<&Path> {
+        self.named.as_deref()
+    }
+
     /// Blocks that were written at least once.
     pub fn blocks(&self) -> u64 {
         self.generations.len() as u64

@@ -5,6 +5,7 @@ use super::{ERRORS, FLOOR, Fill, Parts, Troubles, read_part, sample_is_bad, writ
 use crate::error::{Error, printable_path};
 use crate::probe::capacity::live;
 use crate::probe::extents::{self, Extent};
+use crate::probe::fat;
 use crate::probe::io::{Counters, MIB, Pace, first_bad_sector, read_exact};
 use crate::probe::job::Context;
 use crate::probe::pattern::{BLOCK, Random};
@@ -250,13 +251,18 @@ impl Parts for Files<'_, '_> {
     }
 
     fn address(&mut self, n: u64, offset: u64) -> Option<u64> {
-        let sys = self.context.job.sys.clone();
-        let fs_type = self.place.fs_type.clone();
-        let open = self.part(n, false).ok()?;
-        if open.extents.is_none() {
-            open.extents = Some(extents::of(&open.file, &fs_type, &sys).unwrap_or_default());
+        let path = self.place.directory.join(NAME).join(format!("{n:04}"));
+        let (fs_type, known) = (self.place.fs_type.clone(), self.part(n, false).ok()?);
+        if known.extents.is_none() {
+            let file = known.file.try_clone().ok()?;
+            let (disk, job) = (&self.context.disk, &self.context.job);
+            let found = match fs_type.as_str() {
+                "vfat" | "exfat" if self.context.whole_disk => fat::lies(disk, job, &path),
+                _ => extents::of(&file, &fs_type, &job.sys),
+            };
+            self.part(n, false).ok()?.extents = Some(found.unwrap_or_default());
         }
-        extents::on_disk(open.extents.as_deref()?, offset)
+        extents::on_disk(self.part(n, false).ok()?.extents.as_deref()?, offset)
     }
 }
 
