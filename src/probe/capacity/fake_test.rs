@@ -155,11 +155,15 @@ impl Blocks for Fake {
 
 /// What a boot run does of it: the claim is all from 1 GiB on, the marker lies at 300 MiB.
 fn prove(disk: &mut Fake, seed: u64) -> Proof {
-    let low = 300 << 20;
+    prove_with(disk, seed, 300 << 20)
+}
+
+/// The same with the marker at `low`, and nothing claimed in the last GiB.
+fn prove_with(disk: &mut Fake, seed: u64, low: u64) -> Proof {
     let free = [Extent {
         file: 0,
         disk: 1 << 30,
-        length: disk.claimed - (1 << 30),
+        length: disk.claimed - (if low < 1 << 30 { 1 << 30 } else { 2 << 30 }),
     }];
     let addresses = stamps::choose(&free, 768, &mut Random::new(seed));
     let mut proof = Proof::begin(disk, &addresses, seed).unwrap();
@@ -207,6 +211,18 @@ fn every_wrap_is_found_with_its_modulus() {
             assert_eq!(proof.wraps_at(), Some(modulus), "cache {cache}");
             assert!(disk.wrote <= 12 << 20, "{} bytes", disk.wrote);
         }
+    }
+}
+
+/// Where the file system allocates from where it stopped, the file comes behind what was claimed.
+#[test]
+fn a_marker_near_the_end_has_its_images_below() {
+    let mut random = Random::new(21);
+    for n in 0..20 {
+        let modulus = (2 << 30) + random.below((28 << 30) / 512) * 512;
+        let mut disk = Fake::new(modulus, Beyond::Wraps, 0);
+        let proof = prove_with(&mut disk, n, CLAIMED - (40 << 20));
+        assert_eq!(proof.wraps_at(), Some(modulus));
     }
 }
 

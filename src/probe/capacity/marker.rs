@@ -118,9 +118,13 @@ impl Marker {
     fn confirmed(&mut self, disk: &mut dyn Blocks, modulus: u64) -> io::Result<bool> {
         let mut block = Buffer::new(BLOCK)?;
         let mut want = [0; BLOCK];
-        let shown = |mark: &Mark, bytes: u64| mark.at + modulus + BLOCK as u64 <= bytes;
         let bytes = disk.bytes();
-        let mut chosen = (0..self.marks.len()).filter(|&n| shown(&self.marks[n], bytes));
+        // Above it, or below where the marker lies near the end.
+        let image = |mark: &Mark| match mark.at + modulus + BLOCK as u64 <= bytes {
+            true => Some(mark.at + modulus),
+            false => mark.at.checked_sub(modulus),
+        };
+        let mut chosen = (0..self.marks.len()).filter(|&n| image(&self.marks[n]).is_some());
         let pairs: Vec<usize> = chosen.by_ref().take(4).collect();
         for pair in pairs.chunks(2) {
             let [first, other] = pair else {
@@ -136,7 +140,9 @@ impl Marker {
             }
             let mark = self.marks[*first];
             pattern::fill(&mut want, self.seed, mark.index, mark.generation);
-            let image = mark.at + modulus;
+            let Some(image) = image(&mark) else {
+                return Ok(false);
+            };
             // Direct reads begin where a 4 KiB sector begins.
             disk.read(image, &mut block)?;
             if *block != want[..] {
