@@ -9,7 +9,7 @@ use super::job::Job;
 use crate::sys::Buffer;
 use std::fs::File;
 use std::io;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// Read at a time, and the boundary of every read: no disk has larger sectors.
 const PAGE: u64 = 4096;
@@ -33,6 +33,22 @@ struct Entry {
 /// # Errors
 /// With the reason why that cannot be told.
 pub fn lies(disk: &File, job: &Job, path: &Path) -> Result<Vec<Extent>, String> {
+    let (mut volume, within) = volume(disk, job, path)?;
+    volume.lies(&within).map_err(|e| e.to_string())
+}
+
+/// The files in the directory at `path`, each with the byte of the disk where it begins.
+/// # Errors
+/// With the reason why that cannot be told.
+pub fn places(disk: &File, job: &Job, path: &Path) -> Result<Vec<(String, u64)>, String> {
+    let (mut volume, within) = volume(disk, job, path)?;
+    let entries = volume.list(&within).map_err(|e| e.to_string())?;
+    let begins = |entry: Entry| Some((entry.name, volume.start + volume.place(entry.first).ok()?));
+    Ok(entries.into_iter().filter_map(begins).collect())
+}
+
+/// The synchronised file system of `path`, and the path from its root.
+fn volume<'a>(disk: &'a File, job: &Job, path: &Path) -> Result<(Volume<'a>, PathBuf), String> {
     let said = |e: io::Error| e.to_string();
     let file = File::open(path).map_err(said)?;
     nix::unistd::syncfs(&file).map_err(|e| said(e.into()))?;
@@ -40,8 +56,8 @@ pub fn lies(disk: &File, job: &Job, path: &Path) -> Result<Vec<Extent>, String> 
     let mounts = job.mounts.iter().map(|mount| &mount.path);
     let mount = mounts.filter(|mount| path.starts_with(mount)).max();
     let within = mount.and_then(|mount| path.strip_prefix(mount).ok());
-    let mut volume = Volume::open(disk, start).map_err(said)?;
-    volume.lies(within.unwrap_or(path)).map_err(said)
+    let volume = Volume::open(disk, start).map_err(said)?;
+    Ok((volume, within.unwrap_or(path).to_path_buf()))
 }
 
 /// The tables of a mounted file system. They must have been synchronised.

@@ -1,6 +1,7 @@
 //! Where on a medium the scratch file goes, and what a killed run left there. Only the child of
 //! the medium looks: whoever touches a file system that hangs, hangs.
 
+use super::capacity::fillers;
 use super::job::Job;
 use super::{Reason, fill::files, scratch};
 use crate::error::printable_path;
@@ -108,17 +109,25 @@ pub fn clean(job: &Job) {
             .mounts
             .iter()
             .any(|mount| device(&mount.path) == device(directory));
-        if job.keep_fill || !ours {
+        if !ours {
             continue;
         }
-        match files::give_back(directory) {
-            Ok(0) => {}
-            Ok(bytes) => log::info!(
-                "gave {} MiB back that a stopped full run had filled in {}",
-                bytes >> 20,
-                printable_path(&directory.join(files::NAME))
-            ),
-            Err(error) => log::warn!("{error}"),
+        let kept = if job.keep_fill {
+            None
+        } else {
+            Some(files::NAME)
+        };
+        for name in [Some(fillers::NAME), kept].into_iter().flatten() {
+            let path = directory.join(name);
+            match files::give_back(&path) {
+                Ok(0) => {}
+                Ok(bytes) => log::info!(
+                    "gave {} MiB back that a stopped run had claimed in {}",
+                    bytes >> 20,
+                    printable_path(&path)
+                ),
+                Err(error) => log::warn!("{error}"),
+            }
         }
     }
 }

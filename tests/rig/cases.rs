@@ -173,6 +173,7 @@ pub const GROUPS: &[Group] = &[
                 fake_stick(guest, "vfat");
                 fake_stick(guest, "exfat");
             }),
+            case("stamps_under_exfat", exfat_stamps),
             later(
                 "forgets_writes_when_the_power_is_cut",
                 "a disk that accepts writes and loses them at power-off: `data-forgotten` at the next boot",
@@ -1137,6 +1138,27 @@ fn fake_stick(guest: &mut Guest, fs: &str) {
         .verdict("fail")
         .has("capacity-wraps")
         .has("real size 300 MiB of 1024 MiB");
+}
+
+/// A good disk, with what a killed run left on it; then one that ends at a quarter.
+fn exfat_stamps(guest: &mut Guest) {
+    let (n, disk) = guest.plug("usb3=1G:exfat");
+    let at = guest.mount(&format!("{disk}1"), "exfat");
+    guest.must(&format!(
+        "mkdir {at}/.storage-selftest.claim && echo left >{at}/.storage-selftest.claim/0001"
+    ));
+    let output = guest.test(&at);
+    let left = guest.must(&format!("find {at} -mindepth 1; df -k {at} | tail -1"));
+    guest.must(&format!("umount {at}"));
+    guest.unplug(n);
+    output.has(" stamps across 0.9 of 1.0 GiB read back twice");
+    assert!(!left.contains("storage-selftest"), "{left}");
+    let (n, disk) = guest.plug("usb3=1G,lost=256M:exfat");
+    let at = guest.mount(&format!("{disk}1"), "exfat");
+    let output = guest.test(&at);
+    guest.sh(&format!("umount -l {at}"));
+    guest.unplug(n);
+    output.verdict("fail").has("capacity-lost");
 }
 
 fn forgetful(guest: &mut Guest) {

@@ -2,8 +2,10 @@
 //! rest is given back; what is stamped lies in those blocks, and is read from the disk itself.
 
 use super::diagnose::{Diagnosis, smallest_share};
+use super::fillers::{self, Fillers};
 use super::marker::Marker;
 use super::{Blocks, Proof, STAMPS, stamps};
+use crate::error::cause_text;
 use crate::probe::canary;
 use crate::probe::extents::{self, Extent};
 use crate::probe::fat;
@@ -18,7 +20,6 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The longest time that free space may be low, and what is claimed at a time.
@@ -33,109 +34,145 @@ const LOOKS: usize = 16;
 
 /// Free space that was claimed: the chosen blocks of it, the rest is given back.
 pub struct Claim {
-    scratch: Scratch,
-    extents: Vec<Extent>,
+    held: Held,
     addresses: Vec<u64>,
     /// Bytes that were claimed, and how long they were.
     bytes: u64,
     low: Duration,
 }
 
+/// What holds the chosen blocks.
+enum Held {
+    /// One file, and where it lies.
+    File(Scratch, Vec<Extent>),
+    /// A file for each.
+    Files(Fillers),
+}
+
 impl Claim {
+    /// Our files with their places.
+    fn files(&self) -> Vec<(&File, &[Extent])> {
+        match &self.held {
+            Held::File(scratch, extents) => vec![(&scratch.file, extents)],
+            Held::Files(fillers) => {
+                let each = fillers.files.iter();
+                each.map(|(file, extent)| (file, &extent[..])).collect()
+            }
+        }
+    }
+
     /// Claims what the reserve and `others` leave, chooses `count` blocks and gives the rest back.
     /// # Errors
     /// With the reason why the disk cannot be sampled through this file system.
     fn new(
+        context: &Context,
         place: &Place,
-        sys: &Path,
         others: u64,
         count: usize,
         seed: u64,
     ) -> Result<Self, String> {
-        if !matches!(place.fs_type.as_str(), "ext4" | "xfs") {
-            let fs = &place.fs_type;
-            return Err(format!(
-                "{fs} does not tell in advance where a block will lie"
-            ));
-        }
+        let said = |e: io::Error| format!("ask for the free space: {}", cause_text(&e));
+        let free = scratch::space(&place.directory).map_err(said)?.free;
+        let wanted = free.saturating_sub(place.reserve + others);
+        let start = Instant::now();
+        let mut claim = match place.fs_type.as_str() {
+            "ext4" | "xfs" => Self::in_one_file(context, place, wanted, count, seed)?,
+            "exfat" if context.whole_disk => {
+                let fillers = Fillers::claim(context, place, wanted, count.min(fillers::MOST))?;
+                let places = fillers.files.iter().map(|(_, [extent])| extent.disk);
+                Claim {
+                    addresses: places.collect(),
+                    bytes: fillers.bytes,
+                    held: Held::Files(fillers),
+                    low: Duration::ZERO,
+                }
+            }
+            fs => {
+                return Err(format!(
+                    "{fs} does not tell in advance where a block will lie"
+                ));
+            }
+        };
+        claim.low = start.elapsed();
+        Ok(claim)
+    }
+
+    fn in_one_file(
+        context: &Context,
+        place: &Place,
+        wanted: u64,
+        count: usize,
+        seed: u64,
+    ) -> Result<Self, String> {
         let said = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
-        let free = scratch::space(&place.directory)
-            .map_err(said("ask for the free space"))?
-            .free;
         let scratch = Scratch::create(place).map_err(said("create a file"))?;
         if !scratch.direct {
             return Err("the file system takes no direct I/O".into());
         }
-        let start = Instant::now();
-        let bytes = claim(
-            &scratch.file,
-            free.saturating_sub(place.reserve + others),
-            start,
-        );
-        let extents = extents::of(&scratch.file, &place.fs_type, sys)?;
-        let mut chosen = Claim {
-            addresses: stamps::choose(&extents, count, &mut Random::new(seed)),
-            scratch,
-            extents,
+        let bytes = claim(&scratch.file, wanted, Instant::now());
+        let mut extents = extents::of(&scratch.file, &place.fs_type, &context.job.sys)?;
+        let addresses = stamps::choose(&extents, count, &mut Random::new(seed));
+        give_back(&scratch.file, &mut extents, &addresses, bytes)
+            .map_err(said("give the claimed space back"))?;
+        Ok(Claim {
+            held: Held::File(scratch, extents),
+            addresses,
             bytes,
             low: Duration::ZERO,
-        };
-        chosen
-            .give_back(bytes)
-            .map_err(said("give the claimed space back"))?;
-        chosen.low = start.elapsed();
-        Ok(chosen)
-    }
-
-    /// Punches out all but the chosen blocks, and forgets where the rest was.
-    fn give_back(&mut self, bytes: u64) -> io::Result<()> {
-        let block = BLOCK as u64;
-        let kept = |&at: &u64| {
-            let file = extents::in_file(&self.extents, at)?;
-            Some(Extent {
-                file,
-                disk: at,
-                length: block,
-            })
-        };
-        let mut kept: Vec<Extent> = self.addresses.iter().filter_map(kept).collect();
-        kept.sort_unstable_by_key(|extent| extent.file);
-        let mut from = 0;
-        let end = Extent {
-            file: bytes,
-            disk: 0,
-            length: 0,
-        };
-        for extent in kept.iter().chain([&end]) {
-            punch(&self.scratch.file, from, extent.file)?;
-            from = extent.file + block;
-        }
-        self.extents = kept;
-        Ok(())
+        })
     }
 }
 
-impl Claim {
-    /// Cuts the holes out of the file, so that nobody who copies it writes gigabytes of zeros.
-    fn without_holes(&self) -> io::Result<()> {
-        let block = BLOCK as u64;
-        let file = &self.scratch.file;
-        let offsets: Vec<u64> = self.extents.iter().map(|extent| extent.file).collect();
-        let Some(last) = offsets.last() else {
-            return Ok(());
-        };
-        file.set_len(last + block)?;
-        // From the end, so that what is before it keeps its place.
-        for n in (0..offsets.len()).rev() {
-            let from = n.checked_sub(1).map_or(0, |before| offsets[before] + block);
-            let length = (offsets[n] - from) as i64;
-            let flags = FallocateFlags::FALLOC_FL_COLLAPSE_RANGE;
-            if length > 0 {
-                fallocate(file, flags, from as i64, length).map_err(io::Error::from)?;
-            }
-        }
-        Ok(())
+/// Punches out all but the blocks at these addresses, and forgets where the rest was.
+fn give_back(
+    file: &File,
+    extents: &mut Vec<Extent>,
+    addresses: &[u64],
+    bytes: u64,
+) -> io::Result<()> {
+    let block = BLOCK as u64;
+    let kept = |&at: &u64| {
+        let file = extents::in_file(extents, at)?;
+        Some(Extent {
+            file,
+            disk: at,
+            length: block,
+        })
+    };
+    let mut kept: Vec<Extent> = addresses.iter().filter_map(kept).collect();
+    kept.sort_unstable_by_key(|extent| extent.file);
+    let mut from = 0;
+    let end = Extent {
+        file: bytes,
+        disk: 0,
+        length: 0,
+    };
+    for extent in kept.iter().chain([&end]) {
+        punch(file, from, extent.file)?;
+        from = extent.file + block;
     }
+    *extents = kept;
+    Ok(())
+}
+
+/// Cuts the holes out of the file, so that nobody who copies it writes gigabytes of zeros.
+fn without_holes(file: &File, extents: &[Extent]) -> io::Result<()> {
+    let block = BLOCK as u64;
+    let offsets: Vec<u64> = extents.iter().map(|extent| extent.file).collect();
+    let Some(last) = offsets.last() else {
+        return Ok(());
+    };
+    file.set_len(last + block)?;
+    // From the end, so that what is before it keeps its place.
+    for n in (0..offsets.len()).rev() {
+        let from = n.checked_sub(1).map_or(0, |before| offsets[before] + block);
+        let length = (offsets[n] - from) as i64;
+        let flags = FallocateFlags::FALLOC_FL_COLLAPSE_RANGE;
+        if length > 0 {
+            fallocate(file, flags, from as i64, length).map_err(io::Error::from)?;
+        }
+    }
+    Ok(())
 }
 
 /// Allocates up to `wanted` bytes, as much as there is in the time; they need not be in one piece.
@@ -247,7 +284,11 @@ impl Blocks for Live<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.files.iter().try_for_each(|(file, _)| file.sync_data())
+        match self.files[..] {
+            // Many small ones: all at once.
+            [_, _, (file, _), ..] => nix::unistd::syncfs(file).map_err(io::Error::from),
+            _ => self.files.iter().try_for_each(|(file, _)| file.sync_data()),
+        }
     }
 
     /// A stamp takes five operations, three of them after it was written; a write may take twice
@@ -275,26 +316,26 @@ pub fn begin(context: &mut Context, place: &Place) -> Result<Running, Stop> {
     let job = &context.job;
     let plan = &job.plan;
     let kept = (canary::BLOCKS + plan.random_writes as usize) * BLOCK;
-    let others = plan.file + kept as u64;
+    let tables = match place.fs_type.as_str() {
+        "exfat" => fillers::TABLES,
+        _ => 0,
+    };
+    let others = plan.file + kept as u64 + tables;
     let each = 2 * BLOCK as u64 + OWN;
     let affordable = context.budget.left().saturating_sub(others) / each;
     let count = affordable.min(plan.stamps.min(STAMPS as u64));
     let (mut claim, mut why) = (None, String::new());
     let salt = job.seed ^ 3;
-    if context.spend(count * each + (canary::BLOCKS * BLOCK) as u64) {
-        let job = &context.job;
-        match Claim::new(place, &job.sys, others, count as usize, salt) {
+    if context.spend(count * each + (canary::BLOCKS * BLOCK) as u64 + tables) {
+        match Claim::new(context, place, others, count as usize, salt) {
             Ok(made) => claim = Some(made),
             Err(reason) => why = reason,
         }
     }
     let none = (Vec::new(), Vec::new());
-    let (addresses, files) = claim.as_ref().map_or(none, |claim| {
-        (
-            claim.addresses.clone(),
-            vec![(&claim.scratch.file, &claim.extents[..])],
-        )
-    });
+    let (addresses, files) = claim
+        .as_ref()
+        .map_or(none, |claim| (claim.addresses.clone(), claim.files()));
     let mut live = live(context, files, 3.0);
     // Without the whole disk only our own files can be looked at.
     let proof = match live.disk.is_some() || !addresses.is_empty() {
@@ -378,11 +419,7 @@ pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: 
     let mut marker =
         (context.whole_disk && !marks.is_empty()).then(|| Marker::new(seed, marks.into_iter()));
     let mut files = vec![(&scratch.file, &scratch_extents[..])];
-    files.extend(
-        claim
-            .iter()
-            .map(|claim| (&claim.scratch.file, &claim.extents[..])),
-    );
+    files.extend(claim.iter().flat_map(Claim::files));
     (context.tell)(Message::Started(Probe::Capacity));
     let mut live = live(context, files.clone(), context.job.plan.capacity_seconds);
     let ended = proof.go_on(&mut live, marker.as_mut());
@@ -426,15 +463,18 @@ pub fn finish(context: &mut Context, scratch: &Scratch, place: &Place, running: 
 }
 
 /// Makes 64 of the chosen blocks the canary, gives back the others.
-fn keep(context: &mut Context, place: &Place, mut claim: Claim) {
-    let all = claim.addresses.len();
-    let count = canary::BLOCKS;
-    claim.addresses = (0..count)
+fn keep(context: &mut Context, place: &Place, claim: Claim) {
+    let Held::File(scratch, mut extents) = claim.held else {
+        return; // the canary is one file
+    };
+    let (all, count) = (claim.addresses.len(), canary::BLOCKS);
+    let addresses: Vec<u64> = (0..count)
         .map(|n| claim.addresses[n * all / count])
         .collect();
-    let made = claim.give_back(claim.bytes).and_then(|()| {
-        claim.without_holes()?;
-        canary::make(&claim.scratch.file, place, context.job.seed ^ 4)
+    let file = &scratch.file;
+    let made = give_back(file, &mut extents, &addresses, claim.bytes).and_then(|()| {
+        without_holes(file, &extents)?;
+        canary::make(file, place, context.job.seed ^ 4)
     });
     match made {
         Ok(canary) => (context.tell)(Message::Canary(canary)),

@@ -2,6 +2,7 @@
 
 pub mod aliases;
 pub mod diagnose;
+pub mod fillers;
 pub mod live;
 pub mod marker;
 pub mod stamps;

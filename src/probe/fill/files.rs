@@ -31,12 +31,12 @@ const AGAIN: u64 = 256 * MIB;
 const PATIENCE: f64 = 120.0;
 
 /// The directory, held: nobody else gives its space back meanwhile.
-struct Held(Flock<File>);
+pub struct Held(Flock<File>);
 
 impl Held {
     /// # Errors
     /// `EWOULDBLOCK` where another run works in it.
-    fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
         let directory = OpenOptions::new()
             .read(true)
@@ -50,12 +50,29 @@ impl Held {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }
 
-    fn part(&self, n: u64) -> PathBuf {
+    /// The directory itself.
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+
+    /// Where its file number `n` is.
+    pub fn part(&self, n: u64) -> PathBuf {
         self.path().join(format!("{n:04}"))
     }
 
     /// Removes the parts from number `from` on; returns their bytes.
-    fn remove(&self, from: u64, mut removing: impl FnMut()) -> io::Result<u64> {
+    fn remove(&self, from: u64, removing: impl FnMut()) -> io::Result<u64> {
+        self.remove_if(|n| n >= from, removing)
+    }
+
+    /// Removes the files of these numbers; returns their bytes.
+    /// # Errors
+    /// Of the first one that cannot be removed.
+    pub fn remove_if(
+        &self,
+        which: impl Fn(u64) -> bool,
+        mut removing: impl FnMut(),
+    ) -> io::Result<u64> {
         let mut bytes = 0;
         for entry in fs::read_dir(self.path())? {
             let entry = entry?;
@@ -63,7 +80,7 @@ impl Held {
             let number = name.to_str().filter(|name| name.len() == 4);
             let number = number.and_then(|name| name.parse::<u64>().ok());
             // A file of ours and of nobody else.
-            if number.is_some_and(|n| n >= from) && meta.is_file() && meta.nlink() == 1 {
+            if number.is_some_and(&which) && meta.is_file() && meta.nlink() == 1 {
                 fs::remove_file(entry.path())?;
                 bytes += meta.len();
                 removing();
@@ -79,20 +96,19 @@ impl Held {
     }
 }
 
-/// Gives back what a run left in `directory`; returns its bytes, 0 where there was nothing or
-/// another run still works on it.
+/// Gives back what a run left in the directory `path`; returns its bytes, 0 where there was nothing
+/// or another run still works on it.
 /// # Errors
 /// Where there is something and it cannot be removed.
-pub fn give_back(directory: &Path) -> crate::error::Result<u64> {
-    let path = directory.join(NAME);
-    let Ok(held) = Held::open(&path) else {
+pub fn give_back(path: &Path) -> crate::error::Result<u64> {
+    let Ok(held) = Held::open(path) else {
         return Ok(0);
     };
     let removed = held.remove(0, || {}).and_then(|bytes| {
-        fs::remove_dir(&path)?;
+        fs::remove_dir(path)?;
         Ok(bytes)
     });
-    removed.map_err(|e| Error::new("remove", &path, e))
+    removed.map_err(|e| Error::new("remove", path, e))
 }
 
 /// A part that is open.
