@@ -629,7 +629,7 @@ fn any_other_run_gives_a_stopped_fill_back() {
     assert!(disk.used() > used + (30 << 20));
     let ran = disk.run(&["--profile", "glance"]);
     assert!(
-        ran.err.contains("that a stopped full run had filled"),
+        ran.err.contains("that a stopped run had filled"),
         "{}",
         ran.err
     );

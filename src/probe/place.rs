@@ -122,7 +122,7 @@ pub fn clean(job: &Job) {
             match files::give_back(&path) {
                 Ok(0) => {}
                 Ok(bytes) => log::info!(
-                    "gave {} MiB back that a stopped run had claimed in {}",
+                    "gave {} MiB back that a stopped run had filled in {}",
                     bytes >> 20,
                     printable_path(&path)
                 ),

@@ -1237,7 +1237,7 @@ fn full_gives_back(guest: &mut Guest) {
         .sh(&format!(
             "storage-selftest run --profile glance --medium {at} --state-dir {at}/state"
         ))
-        .has("that a stopped full run had filled");
+        .has("that a stopped run had filled");
     full_after(guest, &at);
 }
 
