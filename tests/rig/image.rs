@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     case("the_clock_reaches_the_routine_run", routine),
     case("a_disk_is_plugged_in", plugged_in),
     case("a_fake_is_plugged_in", fake),
+    case("a_fake_stick_is_plugged_in", fake_stick),
     case("a_failure_is_seen_everywhere", failure),
     case("removed_purged_and_installed_again", package),
     case("nothing_at_boot_waits_for_us", nothing_waits),
@@ -188,6 +189,21 @@ fn fake(guest: &mut Guest) {
     guest.unplug(n);
     // udev tells that it is gone, and what is said at a login follows.
     guest.must("n=0; while grep '256 MiB of 1024' /run/motd.d/storage-selftest 2>/dev/null; do sleep 1; n=$((n+1)); [ $n -lt 60 ] || exit 1; done");
+}
+
+/// Nothing but an image of our own data shows its modulus, and FIBMAP tells the unit nothing.
+fn fake_stick(guest: &mut Guest) {
+    let (n, disk) = guest.plug("usb3=1G,fake=300M,serial=STICK:vfat");
+    let at = format!("/mnt/{disk}1");
+    guest.must(&format!(
+        "modprobe vfat; mkdir -p {at} && mount /dev/{disk}1 {at}"
+    ));
+    let line = summary(guest, "STICK");
+    quiet(guest);
+    guest.sh(&format!("umount -l {at}"));
+    guest.must("systemctl reset-failed");
+    guest.unplug(n);
+    contains(&line, "real size 300 MiB of 1024 MiB");
 }
 
 /// Limits that nothing reaches, then limits that everything does.
