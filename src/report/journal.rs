@@ -77,8 +77,8 @@ fn field(probe: Probe) -> String {
     words.replace([' ', '-'], "_").to_uppercase()
 }
 
-/// One summary line with the figures as fields; in the journal then a line for each finding,
-/// which a terminal has in its table.
+/// One summary line with the figures as fields; in the journal then a line for each finding and
+/// for what was proved, which a terminal has in its table.
 pub fn report(report: &Report) {
     let mut fields = medium_fields(report.medium);
     fields.push(("MESSAGE_ID".into(), SUMMARY_ID.into()));
@@ -113,6 +113,16 @@ pub fn report(report: &Report) {
             report.medium.device, finding.code, finding.sentence
         );
         entry(level(finding.severity), &text, &fields);
+    }
+    proved(report);
+}
+
+/// What was proved, as a line of its own.
+fn proved(report: &Report) {
+    for proved in &report.outcome.results.proved {
+        let (device, probe) = (&report.medium.device, proved.probe.words());
+        let text = format!("{device}: {probe}: {}", proved.sentence);
+        entry(Level::Info, &text, &medium_fields(report.medium));
     }
 }
 

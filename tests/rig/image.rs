@@ -83,6 +83,10 @@ fn first_boot(guest: &mut Guest) {
     // The whole disk was read, through DeviceAllow=, and what was written was read back.
     assert!(!line.contains("not-permitted"), "{line}");
     contains(&line, "READ_BACK_MB_S");
+    contains(
+        &guest.must("journalctl -b -u storage-selftest --no-pager"),
+        "mmcblk0: capacity: ",
+    );
 }
 
 fn second_boot(guest: &mut Guest) {
