@@ -459,12 +459,18 @@ pub fn classify(text: &str) -> Option<(Kind, &str)> {
     (!harmless).then_some((kind, name))
 }
 
+/// Where the first wildcard stands. By bytes: this is done a hundred times a line.
+fn literal_end(pattern: &str) -> usize {
+    let wild = |byte: u8| matches!(byte, b'*' | b'{' | b'?');
+    pattern.bytes().position(wild).unwrap_or(pattern.len())
+}
+
 /// Matches the whole of `text`; returns what `{}` stands for, or an empty name.
 fn matches<'a>(pattern: &str, text: &'a str) -> Option<&'a str> {
-    let Some(at) = pattern.find(['*', '{', '?']) else {
-        return (pattern == text).then_some("");
-    };
-    let (literal, rest) = pattern.split_at(at);
+    let (literal, rest) = pattern.split_at(literal_end(pattern));
+    if rest.is_empty() {
+        return (literal == text).then_some("");
+    }
     let text = text.strip_prefix(literal)?;
     if let Some(rest) = rest.strip_prefix('?') {
         let mut chars = text.chars();
@@ -483,7 +489,7 @@ fn matches<'a>(pattern: &str, text: &'a str) -> Option<&'a str> {
         return Some("");
     }
     // What follows up to the next wildcard is looked for at once: a log has thousands of lines.
-    let literal = rest.split(['*', '{', '?']).next().unwrap_or("");
+    let literal = &rest[..literal_end(rest)];
     text.match_indices(literal)
         .find_map(|(at, _)| matches(rest, &text[at..]))
 }
