@@ -15,6 +15,8 @@ pub const fn case(name: &'static str, run: fn(&mut Guest)) -> Case {
     }
 }
 
+/// A case that cannot pass yet.
+#[allow(dead_code)] // there is none at present
 const fn later(name: &'static str, reason: &'static str, run: fn(&mut Guest)) -> Case {
     Case {
         name,
@@ -174,8 +176,15 @@ pub const GROUPS: &[Group] = &[
                 fake_stick(guest, "exfat");
             }),
             case("stamps_under_exfat", exfat_stamps),
-            case("forgets_writes_when_the_power_is_cut", forgetful),
-            case("forgets_what_it_once_kept", turned_forgetful),
+        ],
+    },
+    Group {
+        name: "forgets",
+        system: System::Bench,
+        devices: "usb3=512M,forget:ext4 usb3=384M,served:ext4",
+        cases: &[
+            case("writes_when_the_power_is_cut", forgetful),
+            case("what_it_once_kept", turned_forgetful),
         ],
     },
     Group {
@@ -1160,39 +1169,40 @@ fn exfat_stamps(guest: &mut Guest) {
 
 /// A disk that never kept anything: not even the canary's file is there after a power cut.
 fn forgetful(guest: &mut Guest) {
-    let (n, disk) = guest.plug("usb3=512M,forget,serial=FORGETS:ext4");
-    let at = guest.mount(&format!("{disk}1"), "ext4");
+    let at = mount(guest, 0);
     guest.test(&at).measured();
-    guest.must(&format!("umount {at}"));
-    after_a_power_cut(guest, n);
+    after_a_power_cut(guest, 0, &at);
 }
 
 /// One that was good, and now takes writes and keeps what it had, as worn cards do.
 fn turned_forgetful(guest: &mut Guest) {
-    let (n, disk) = guest.plug("usb3=512M,served,serial=TURNED:ext4");
-    let at = guest.mount(&format!("{disk}1"), "ext4");
+    let at = mount(guest, 1);
     guest.test(&at).measured();
     guest.must("sync");
-    guest.disk(n).set(|faults| faults.lies_about_flush = true);
-    let output = guest.sh(&glance(&at));
-    output.has("64 blocks of an earlier run of this boot are as they were");
-    guest.must(&format!("umount {at}"));
-    after_a_power_cut(guest, n);
+    guest.disk(1).set(|faults| faults.lies_about_flush = true);
+    guest
+        .sh(&glance(&at))
+        .has("64 blocks of an earlier run of this boot are as they were");
+    after_a_power_cut(guest, 1, &at);
+}
+
+fn mount(guest: &mut Guest, n: usize) -> String {
+    let disk = guest.name(n);
+    guest.mount(&format!("{disk}1"), "ext4")
 }
 
 /// The state lies on another medium, and remembers.
-fn after_a_power_cut(guest: &mut Guest, n: usize) {
+fn after_a_power_cut(guest: &mut Guest, n: usize, at: &str) {
     let state = guest.must("base64 /tmp/state/state.toml | tr -d '\\n'");
+    guest.must(&format!("umount {at}"));
     guest.power_cycle();
     guest.must(&format!(
         "mkdir -p /tmp/state && echo {} | base64 -d >/tmp/state/state.toml",
         state.trim()
     ));
-    let name = guest.name(n);
-    let at = guest.mount(&format!("{name}1"), "ext4");
+    let at = mount(guest, n);
     let output = guest.sh(&glance(&at));
     guest.must(&format!("umount {at}"));
-    guest.unplug(n);
     output.verdict("fail").has("data-forgotten");
 }
 
