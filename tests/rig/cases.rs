@@ -150,7 +150,10 @@ pub const GROUPS: &[Group] = &[
         name: "overlay",
         system: System::SystemdOverlay,
         devices: "",
-        cases: &[case("root_under_a_tmpfs", overlay_root)],
+        cases: &[
+            case("first_boot_by_the_timer", image::overlay),
+            case("root_under_a_tmpfs", overlay_root),
+        ],
     },
     Group {
         name: "fake",
@@ -167,6 +170,9 @@ pub const GROUPS: &[Group] = &[
             }),
             case("loses_what_is_beyond", |guest| {
                 fake(guest, "lost=256M", "capacity-lost")
+            }),
+            case("shows_noise_beyond", |guest| {
+                fake(guest, "lost=256M,shows=noise", "capacity-lost");
             }),
             case("with_a_small_cache", |guest| {
                 fake(guest, "fake=256M,cache=1M", "capacity-wraps")

@@ -25,6 +25,10 @@ pub struct Faults {
     pub wraps_at: Option<u64>,
     /// Real size of a fake that loses what lies beyond.
     pub loses_from: Option<u64>,
+    /// What is read beyond; zeros otherwise.
+    pub shows: Option<Shows>,
+    /// Of 1000 blocks so many keep no write, from [`SOUND`] on.
+    pub damaged: u64,
     /// Bytes of the last writes that a fake still knows (f3's emulated drive has it too).
     pub fake_cache: u64,
     /// Requests a second; one that goes on where the last one ended is no new request.
@@ -44,7 +48,22 @@ pub struct Faults {
     pub lies_about_flush: bool,
 }
 
+/// So much of a damaged disk is sound, that it can be mounted.
+const SOUND: u64 = 256 << 20;
+
+/// What a fake shows where it has nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    Ones,
+    Noise,
+    /// The block that was written last.
+    Last,
+}
+
 struct State {
+    /// The block written last, and a number that is never the same.
+    last_block: Vec<u8>,
+    noise: u64,
     faults: Faults,
     /// Old content of all that was written since the last flush, in order.
     unflushed: Vec<(u64, Vec<u8>)>,
@@ -79,6 +98,8 @@ impl Disk {
             link,
             state: Mutex::new(State {
                 faults,
+                last_block: vec![0; BLOCK as usize],
+                noise: 1,
                 unflushed: Vec::new(),
                 cached: BTreeMap::new(),
                 cached_order: VecDeque::new(),
@@ -145,7 +166,7 @@ impl Disk {
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.take_time(at, buffer.len() as u64, false);
-        let state = self.lock();
+        let mut state = self.lock();
         fails(state.faults.read_error.as_ref(), at, buffer.len())?;
         each_block(at, buffer.len(), |at, range| {
             let part = &mut buffer[range];
@@ -157,7 +178,7 @@ impl Disk {
                 }
                 (None, Some(place)) => self.file.read_exact_at(part, place),
                 (None, None) => {
-                    part.fill(0);
+                    state.show(at, part);
                     Ok(())
                 }
             }
@@ -179,7 +200,12 @@ impl Disk {
             if state.faults.fake_cache > 0 {
                 self.remember(&mut state, at, part)?;
             }
-            let Some(place) = state.faults.place(at) else {
+            if state.faults.shows == Some(Shows::Last) {
+                let from = (at % BLOCK) as usize;
+                state.last_block[from..from + part.len()].copy_from_slice(part);
+            }
+            let damaged = at >= SOUND && mixed(at / BLOCK) % 1000 < state.faults.damaged;
+            let Some(place) = state.faults.place(at).filter(|_| !damaged) else {
                 return Ok(());
             };
             let mut old = vec![0; part.len()];
@@ -293,6 +319,33 @@ impl Disk {
             peer.write_all(&bytes)?;
         }
     }
+}
+
+impl State {
+    /// What is read where there is nothing.
+    fn show(&mut self, at: u64, part: &mut [u8]) {
+        match self.faults.shows {
+            None => part.fill(0),
+            Some(Shows::Ones) => part.fill(0xff),
+            Some(Shows::Last) => {
+                let from = (at % BLOCK) as usize;
+                part.copy_from_slice(&self.last_block[from..from + part.len()]);
+            }
+            Some(Shows::Noise) => {
+                for word in part.chunks_exact_mut(8) {
+                    self.noise += 1;
+                    word.copy_from_slice(&mixed(self.noise).to_le_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// The finish of SplitMix64 (Steele, Lea and Flood 2014): every bit depends on every bit.
+fn mixed(n: u64) -> u64 {
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
 }
 
 impl Faults {

@@ -143,7 +143,7 @@ impl Guest {
                 copied.is_ok_and(|status| status.success()),
                 "cannot copy the root"
             );
-            if system == System::Installed {
+            if matches!(system, System::Installed | System::SystemdOverlay) {
                 install(&root.image, &dir.join("mnt"));
             }
             root.kind = "root".into();

@@ -11,6 +11,7 @@ mod spec;
 
 use guest::{Guest, System};
 use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,6 +42,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "shell") {
         return shell(&arguments[1..].join(" "));
+    }
+    if arguments.first().is_some_and(|first| first == "disk") {
+        return disk(&arguments[1..]);
     }
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let parts: Vec<&String> = arguments
@@ -149,6 +153,24 @@ fn one(group: &Group, case: &Case, slot: &mut Option<Guest>) -> Result<f64, Stri
         *slot = None;
     }
     result.map(|()| start.elapsed().as_secs_f64())
+}
+
+/// `disk DIRECTORY WORDS`: serves such a disk over NBD, without a guest, until its input ends.
+fn disk(arguments: &[String]) -> ExitCode {
+    let [directory, words] = arguments else {
+        eprintln!("usage: disk DIRECTORY WORDS");
+        return ExitCode::from(64);
+    };
+    match spec::drive(words, "d", Path::new(directory)) {
+        Ok(_drive) => {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(64)
+        }
+    }
 }
 
 fn shell(devices: &str) -> ExitCode {

@@ -4,7 +4,7 @@
 //!
 //! KIND is one of [`KINDS`], OPTION any of [`OPTIONS`].
 
-use crate::disk::{Disk, Faults, SECTOR};
+use crate::disk::{Disk, Faults, SECTOR, Shows};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -37,6 +37,16 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("sector", "BYTES", "512 or 4096 (not sd)"),
     ("fake", "SIZE", "real size: addresses beyond wrap around"),
     ("lost", "SIZE", "real size: what is written beyond is lost"),
+    (
+        "shows",
+        "WHAT",
+        "what is read beyond: ones, noise or last (written); zeros otherwise",
+    ),
+    (
+        "damaged",
+        "N",
+        "of 1000 blocks above 256M so many keep no write",
+    ),
     (
         "cache",
         "SIZE",
@@ -133,6 +143,15 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
             "sector" => sector = number()?,
             "fake" => faults.wraps_at = Some(number()?),
             "lost" => faults.loses_from = Some(number()?),
+            "shows" => {
+                faults.shows = Some(match value {
+                    "ones" => Shows::Ones,
+                    "noise" => Shows::Noise,
+                    "last" => Shows::Last,
+                    _ => return Err(wrong("shows is ones, noise or last")),
+                });
+            }
+            "damaged" => faults.damaged = number()?,
             "cache" => faults.fake_cache = number()?,
             "iops" => faults.iops = Some(number()?),
             "bps" => faults.bps = Some(number()?),

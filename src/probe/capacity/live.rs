@@ -236,15 +236,20 @@ impl Live<'_> {
     }
 
     /// Whether the file system itself reads another content at a stamp than the disk shows there:
-    /// then it was not the disk's fault, the address was wrong.
+    /// then it was not the disk's fault, the address was wrong. A disk that shows something new at
+    /// each reading tells nothing by that.
     fn disagree(&self, at: u64) -> io::Result<bool> {
         let (Some(disk), Some((file, offset))) = (self.disk, self.file_at(at)) else {
             return Ok(false);
         };
-        let (mut ours, mut shown) = (Buffer::new(BLOCK)?, Buffer::new(BLOCK)?);
-        read_exact(file, &mut ours, offset)?;
+        let (mut first, mut shown) = (Buffer::new(BLOCK)?, Buffer::new(BLOCK)?);
+        read_exact(disk, &mut first, at)?;
         read_exact(disk, &mut shown, at)?;
-        Ok(*ours != *shown)
+        if *first != *shown {
+            return Ok(false);
+        }
+        read_exact(file, &mut first, offset)?;
+        Ok(*first != *shown)
     }
 }
 
