@@ -63,9 +63,13 @@ tests() {
     need e2fsprogs mkfs.ext4 "ext4 disks to test on"
     need xfsprogs mkfs.xfs "xfs disks to test on"
     need btrfs-progs mkfs.btrfs "btrfs disks to test on"
+    need fdisk sfdisk "partitions to test on"
     need dosfstools mkfs.vfat "vfat disks to test on"
     need mtools mshowfat "where a file lies on them"
     need fio fio "what the probes are compared with"
+    # Named before bindfs, which would bring Debian 12's old fuse: that and the
+    # fuse3 of the rig's ntfs-3g cannot be installed side by side.
+    need fuse3 fusermount3 "mounts the next"
     need bindfs bindfs "a file system that stands for a share"
     need hdparm hdparm "what compat is compared with"
     need python3 python3 "helpers of the tests"
@@ -87,7 +91,9 @@ rig() {
     [ -d $roms ] || roms=/usr/share/qemu/pxe-virtio.rom # of Debian 13
     need ipxe-qemu $roms "boot ROMs that QEMU looks for"
     need seabios /usr/share/seabios/bios.bin "its BIOS"
-    need mmdebstrap mmdebstrap "makes the guest with systemd"
+    need mmdebstrap mmdebstrap "makes the guests with systemd"
+    need arch-test arch-test "tells it that arm64 can be emulated"
+    need qemu-user-static qemu-aarch64-static "emulates arm64 while the Raspberry Pi's card is made"
     need busybox-static busybox "the guest without a distribution"
     need cpio cpio "its initramfs"
     need kmod depmod "its modules"
@@ -98,6 +104,7 @@ rig() {
     need btrfs-progs mkfs.btrfs "disks for the guests"
     need dosfstools mkfs.vfat "disks for the guests"
     need exfatprogs mkfs.exfat "disks for the guests"
+    need fuse3 fusermount3 "for the next; not beside Debian 12's old fuse"
     need ntfs-3g mkfs.ntfs "disks for the guests"
     need f2fs-tools mkfs.f2fs "disks for the guests"
     need fdisk sfdisk "partitions on them"
@@ -175,5 +182,5 @@ if [ ${#packages[@]} -gt 0 ]; then
     fi
 fi
 for group; do
-    [ "$group" != test ] || binfmt
+    case $group in test | rig) binfmt ;; esac
 done
