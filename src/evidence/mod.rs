@@ -266,14 +266,16 @@ const CAUSES: &[&str] = &[
     "turned-read-only",
 ];
 
+/// Where a kind of finding stands among the causes; what is merely slow comes last.
+pub fn rank(code: &str) -> usize {
+    let at = CAUSES.iter().position(|cause| *cause == code);
+    at.unwrap_or(CAUSES.len())
+}
+
 /// Worst first, among equals cause before symptom; a cause also leads a worse symptom that it
 /// explains.
 pub fn order(findings: &mut [Finding]) {
-    let rank = |finding: &Finding| {
-        let at = CAUSES.iter().position(|code| *code == finding.code);
-        at.unwrap_or(CAUSES.len())
-    };
-    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), rank(finding)));
+    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), rank(&finding.code)));
     let Some(first) = findings.first().map(|finding| finding.code.clone()) else {
         return;
     };

@@ -2,6 +2,7 @@
 
 use super::{replace, there};
 use crate::error::{Error, Result, printable};
+use crate::evidence::rank;
 use crate::judge::{Verdict, kind};
 use crate::state::State;
 use std::fs;
@@ -42,7 +43,12 @@ fn line(root: &Path, state: &State, boot: &str) -> Option<String> {
         .filter_map(|(_, record)| Some((record, record.runs.last()?)))
         .filter(|(_, run)| run.verdict != Verdict::Pass)
         .collect();
-    bad.sort_by_key(|(_, run)| std::cmp::Reverse(run.verdict));
+    // Of two that fail, the one whose data is at risk before the one that is merely slow.
+    bad.sort_by_key(|(_, run)| {
+        let worst = run.findings.iter().filter(|f| f.severity == run.verdict);
+        let rank = worst.map(|finding| rank(&finding.code)).min();
+        (std::cmp::Reverse(run.verdict), rank.unwrap_or(usize::MAX))
+    });
     let (record, run) = bad.first()?;
     let (device, name, verdict) = (&record.device, &record.name, run.verdict.word());
     let what = run.findings.first().map_or(String::new(), |finding| {
@@ -111,6 +117,33 @@ mod tests {
         state.media.insert("share:cifs://nas/share".into(), record);
         update(&root, &state, "this-boot").unwrap();
         assert!(root.join(PAM).exists());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn data_at_risk_comes_before_a_slow_medium() {
+        let root = root("two");
+        fs::create_dir_all(root.join("sys/block/sda")).unwrap();
+        let mut state = state(Verdict::Fail);
+        let mut fake = state.media["cid:03"].clone();
+        for (record, device, code) in [
+            (
+                state.media.get_mut("cid:03").unwrap(),
+                "mmcblk0",
+                "random-read-slow",
+            ),
+            (&mut fake, "sda", "capacity-wraps"),
+        ] {
+            record.device = device.into();
+            let run = record.runs.last_mut().unwrap();
+            run.findings.truncate(1);
+            run.findings[0].code = code.into();
+        }
+        state.media.insert("disk:zz".into(), fake);
+        update(&root, &state, "this-boot").unwrap();
+        let text = fs::read_to_string(root.join(PAM)).unwrap();
+        assert!(text.starts_with("Storage sda "), "{text}");
+        assert!(text.contains("; 1 more)"), "{text}");
         fs::remove_dir_all(root).unwrap();
     }
 
