@@ -296,6 +296,54 @@ fn a_genuine_disk_is_none_of_it_and_is_as_it_was() {
     }
 }
 
+/// <https://github.com/AltraMayor/f3/issues/15>: says 31983 MiB, good up to 0xea3e4000, zeros beyond.
+/// f3probe of its day called it the real thing.
+#[test]
+fn f3_15_a_card_that_reads_zeros_from_3_8_gb() {
+    let real = 0xea3e_4000;
+    for seed in 0..5 {
+        let mut disk = Fake::new(real, Beyond::Zeros, 0);
+        disk.claimed = 31983 << 20;
+        let proof = prove(&mut disk, seed);
+        let (last_good, first_bad) = ends(&proof).expect("where it ends");
+        assert!(
+            last_good < real && real <= first_bad,
+            "{last_good} {first_bad}"
+        );
+    }
+}
+
+/// <https://github.com/AltraMayor/f3/issues/52>: of 15,547,328 sectors, 997,860 hold what was written,
+/// here and there over the whole card. f3probe said that 4.00 GB are good, behind 63 MiB of memory:
+/// if it has them, only a full run sees more than these, or the canary after a power cut.
+#[test]
+fn f3_52_a_card_that_is_junk_from_end_to_end() {
+    for seed in 0..5 {
+        let mut disk = Fake::new(u64::MAX, Beyond::Zeros, 0);
+        disk.claimed = 15_563_776 * 512;
+        disk.dead = 1000 - 1000 * 997_860 / 15_547_328;
+        let proof = prove(&mut disk, seed);
+        assert!(!proof.diagnoses.is_empty());
+        assert_eq!(proof.wraps_at(), None);
+        // Nobody may take 4 GB of it for good.
+        let usable = ends(&proof).map_or(0, |(last_good, _)| last_good);
+        assert!(usable < 2 << 30, "{:?}", proof.diagnoses);
+    }
+}
+
+/// <https://github.com/AltraMayor/f3/issues/243>: a good card of 124,735,488 sectors with 1 MiB of
+/// memory, which f3probe called a counterfeit, and good when it was asked again.
+#[test]
+fn f3_243_a_good_card_stays_good() {
+    for seed in 0..5 {
+        let mut disk = Fake::new(u64::MAX, Beyond::Wraps, 1 << 20).with_system(200);
+        disk.claimed = 124_735_488 * 512;
+        let proof = prove(&mut disk, seed);
+        assert_eq!(proof.diagnoses[..], []);
+        assert_eq!(proof.stamps.count(), 768);
+    }
+}
+
 #[test]
 fn damage_is_damage() {
     for (dead, flips) in [(10, 0), (1, 0), (0, 10), (0, 1000)] {
