@@ -1,9 +1,14 @@
-"""Fakes and good disks of 32 GiB without an emulated board: tests/fakes.py BINARY RIG [PART | genuine N].
+"""Fakes and good disks without an emulated board: tests/fakes.py BINARY RIG [WHAT].
 
 Each disk is one of the rig's (RIG disk DIR WORDS), by NBD and FUSE a loop device
-with an ext4 on it; the boot profile runs on it, and beside it f3probe on another
-one of the same words. Needs root, nbdfuse (Debian: libnbd-bin) and f3probe (f3).
-With PART only those whose words have it. With `genuine N`: N boot runs on good loop disks, 64 MiB to 64 GiB.
+with an ext4 on it. Needs root, nbdfuse (Debian: libnbd-bin) and f3probe (f3).
+
+  [PART]       the boot profile on fakes of 32 GiB, and f3probe on others of the
+               same words; with PART only those whose words have it
+  full [PART]  a full run on fakes of 4 GiB
+  left N       N boot runs on wrapping fakes with files on them: do fsck and the
+               files' checksums say after it what they said before?
+  genuine N    N boot runs on good loop disks, 64 MiB to 64 GiB
 """
 
 import random
@@ -61,30 +66,48 @@ def written(device):
     return int(Path(f"/sys/block/{Path(device).name}/stat").read_text().split()[6]) * 512
 
 
-def tested(binary, device, options):
-    """Mounts it, runs the boot profile; the findings of its data, the output, bytes."""
+def tested(binary, device, options, profile="boot"):
+    """Mounts it, runs the profile; the findings of its data, the output, bytes."""
     work = Path(tempfile.mkdtemp(prefix="fakes."))
     (work / "at").mkdir()
     run("mount", "-o", options, device, work / "at")
     before = written(device)
-    done = run(binary, "run", "--profile", "boot", "--medium", work / "at", "--state-dir", work / "s", check=False)
+    done = run(binary, "run", "--profile", profile, "--medium", work / "at", "--state-dir", work / "s", check=False)
     count = written(device) - before
     run("umount", work / "at")
     shutil.rmtree(work)
     text = re.sub(r"\s+", " ", done.stdout + done.stderr)
-    took = re.search(r"boot run, ([\d.]+) s", text)
+    took = re.search(rf"{profile} run, ([\d.]+) (s|min)", text)
     found = {m for m in PROOF.findall(text)}
-    return found, text, count, float(took.group(1)) if took else 0.0
+    seconds = float(took.group(1)) * {"s": 1, "min": 60}[took.group(2)] if took else 0.0
+    return found, text, count, seconds
+
+
+def mkfs(device):
+    """An ext4 that has nothing high up which a fake would have broken already."""
+    run("mkfs.ext4", "-q", "-F", "-O", "^has_journal,^resize_inode,sparse_super2",
+        "-E", "num_backup_sb=0,nodiscard", device)
+
+
+def ours(binary, rig, words, profile):
+    """What we say of such a disk: findings, its size, MiB written, seconds."""
+    disk = Disk(rig, words)
+    mkfs(disk.loop)
+    found, text, count, took = tested(binary, disk.loop, "nodiscard,noinit_itable", profile)
+    disk.close()
+    size = re.search(r"real size (\d+) MiB|usable up to (\d+) MiB", text)
+    size = next((g for g in (size.groups() if size else ()) if g), "-")
+    return " ".join(sorted(found)) or "nothing", size, f"{count / MIB:.1f}", f"{took:.1f}"
+
+
+def full(binary, rig, words):
+    """A row of a full run."""
+    return words, *ours(binary, rig, f"virtio=4G,{words}", "full")
 
 
 def one(binary, rig, words):
     """A row: what both say of such a disk."""
-    disk = Disk(rig, f"virtio=32G,{words}")
-    run("mkfs.ext4", "-q", "-F", "-O", "^has_journal,^resize_inode,sparse_super2",
-        "-E", "num_backup_sb=0,nodiscard", disk.loop)
-    found, text, count, took = tested(binary, disk.loop, "nodiscard,noinit_itable")
-    disk.close()
-    size = re.search(r"real size (\d+) MiB|usable up to (\d+) MiB", text)
+    row = ours(binary, rig, f"virtio=32G,{words}", "boot")
     disk = Disk(rig, f"virtio=32G,{words}")
     start = time.monotonic()
     probe = run("f3probe", "--destructive", "--time-ops", "--reset-type=2", disk.loop, check=False).stdout
@@ -94,9 +117,7 @@ def one(binary, rig, words):
     cost = int(writes.group(1)) * 512 if writes else 0
     word = re.search(r"is the real thing|counterfeit of type \w+|is damaged|type \w+", probe)
     usable = re.search(r"\*Usable\* size: (.+?) \(", probe)
-    size = next((g for g in (size.groups() if size else ()) if g), "-")
-    return (words, " ".join(sorted(found)) or "nothing", size, f"{count / MIB:.1f}", f"{took:.1f}",
-            word.group(0) if word else "no answer", usable.group(1) if usable else "-",
+    return (words, *row, word.group(0) if word else "no answer", usable.group(1) if usable else "-",
             f"{cost / MIB:.0f}", f"{probed:.1f}")
 
 
@@ -115,6 +136,45 @@ def fakes():
                 yield f"lost={size}{shows}{cache}"
     for damaged in (10, 1):
         yield f"damaged={damaged}"
+
+
+def full_fakes():
+    for size in [2 * GIB, GIB, 960 * MIB]:
+        for cache in ["", ",cache=16M"]:
+            yield f"fake={size}{cache}"
+    for shows in ["", ",shows=ones", ",shows=noise", ",shows=last"]:
+        yield f"lost={2 * GIB}{shows}"
+        yield f"lost={960 * MIB}{shows},cache=16M"
+    for damaged in (10, 1):
+        yield f"damaged={damaged}"
+
+
+def left(binary, rig, seed):
+    """Findings on a wrapping fake, and what changed on it."""
+    rng = random.Random(seed)
+    words = f"fake={(3 * GIB + rng.randrange(13 * GIB)) // 4096 * 4096}"
+    disk = Disk(rig, f"virtio=32G,{words}")
+    mkfs(disk.loop)
+    at = disk.dir / "at"
+    at.mkdir()
+    run("mount", "-o", "nodiscard,noinit_itable", disk.loop, at)
+    for n in range(200):
+        (at / f"file{n}").write_bytes(rng.randbytes(MIB))
+    run("umount", at)
+
+    def state():
+        check = run("e2fsck", "-fn", disk.loop, check=False).stdout
+        run("mount", "-o", "ro", disk.loop, at)
+        sums = run("sh", "-c", f"cd {at} && sha256sum file*").stdout
+        run("umount", at)
+        return check, sums
+
+    before = state()
+    found, text, _, _ = tested(binary, disk.loop, "nodiscard,noinit_itable")
+    after = state()
+    disk.close()
+    same = ["fsck" * (before[0] != after[0]), "files" * (before[1] != after[1])]
+    return words, " ".join(sorted(found)), " ".join(filter(None, same)), before[0], after[0]
 
 
 def genuine(binary, seed):
@@ -158,6 +218,21 @@ def main():
                 if found:
                     print(text)
             print(f"{bad} of {sys.argv[4]} with a finding")
+            return
+        if sys.argv[3:4] == ["left"]:
+            worse = 0
+            for words, found, changed, before, after in pool.map(lambda n: left(binary, rig, n), range(int(sys.argv[4]))):
+                print(f"{words}: {found}; changed: {changed or 'nothing'}", flush=True)
+                worse += bool(changed)
+                if changed:
+                    print(before, after, sep="\n")
+            print(f"{worse} of {sys.argv[4]} changed")
+            return
+        if sys.argv[3:4] == ["full"]:
+            part = sys.argv[4] if len(sys.argv) > 4 else ""
+            print("words|found|MiB|written MiB|seconds")
+            for row in pool.map(lambda words: full(binary, rig, words), [w for w in full_fakes() if part in w]):
+                print("|".join(row), flush=True)
             return
         part = sys.argv[3] if len(sys.argv) > 3 else ""
         wanted = [words for words in fakes() if part in words]
