@@ -58,9 +58,13 @@ architecture() { # ROOT
 
 has_dpkg() { [ -e "$1/var/lib/dpkg/status" ] && chroot "$1" /usr/bin/dpkg --version >/dev/null 2>&1; }
 
+# The root's own dpkg: this machine's takes no package for another architecture.
 by_dpkg() { # ROOT PACKAGE
     mount --bind /dev "$1/dev" # maintainer scripts write to /dev/null
-    DEBIAN_FRONTEND=noninteractive dpkg --root="$1" --force-confold -i "$2" >/dev/null
+    mount -t tmpfs tmpfs "$1/tmp"
+    cp "$2" "$1/tmp/package.deb"
+    DEBIAN_FRONTEND=noninteractive chroot "$1" dpkg --force-confold -i /tmp/package.deb >/dev/null
+    umount "$1/tmp" "$1/dev"
 }
 
 unpack() { # ROOT PACKAGE

@@ -34,6 +34,12 @@ pub const GROUPS: &[Group] = &[
         cases: image::CASES,
     },
     Group {
+        name: "raspi",
+        system: System::RaspberryPi,
+        devices: "",
+        cases: &[case("first_boot", image::raspberry_pi)],
+    },
+    Group {
         name: "systemd",
         system: System::Systemd,
         devices: "usb3=512M:ext4",
@@ -911,20 +917,23 @@ fn buses(guest: &mut Guest) {
     }
 }
 
-/// Some moment within a run.
-fn moment() -> Duration {
+/// Some moment in the `round`th part of a run.
+fn moment(round: u32, rounds: u32) -> Duration {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Duration::from_millis(now.map_or(0, |now| u64::from(now.subsec_micros()) % 12_000))
+    let within = now.map_or(0, |now| now.subsec_micros() % 1000);
+    Duration::from_millis(u64::from(12_000 / rounds * round + 12 * within / rounds))
 }
 
 /// Cut in the midst of a run, with the state on the same disk: what it had not flushed is lost.
+/// By hand more often than twice: `RIG_ROUNDS=30 tests/rig/run cut_at_a_random`.
 fn cut_at_a_random_moment(guest: &mut Guest) {
     let disk = guest.name(0);
     let at = guest.mount(&format!("{disk}1"), "ext4");
     let state = format!("{at}/state");
     guest.sh(&run(&at, &state)).measured();
-    for round in 0..2 {
-        let when = moment();
+    let rounds = std::env::var("RIG_ROUNDS").map_or(2, |n| n.parse().expect("a number"));
+    for round in 0..rounds {
+        let when = moment(round, rounds);
         println!("power cut {round}: {} ms into the run", when.as_millis());
         guest.start(&run(&at, &state));
         thread::sleep(when);

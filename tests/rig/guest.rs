@@ -2,6 +2,7 @@
 
 use crate::disk::{Disk, SECTOR};
 use crate::spec::{self, Drive};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -35,6 +36,9 @@ pub enum System {
     Installed,
     /// Samba and an NFS server, without systemd.
     Shares,
+    /// A Raspberry Pi 3 with the card of an arm64 Debian, and our package put into that by
+    /// an image builder on this machine. Nothing can be plugged in.
+    RaspberryPi,
 }
 
 /// What a command in the guest came to.
@@ -79,14 +83,26 @@ impl System {
     fn root(self) -> &'static str {
         match self {
             System::Shares => "shares/root.img",
+            System::RaspberryPi => "raspi/card.img",
             _ => "systemd/root.img",
         }
+    }
+
+    /// Why it cannot be started here.
+    pub fn lacks(self) -> Option<&'static str> {
+        let lacks = self == System::RaspberryPi && !target().join(self.root()).exists();
+        lacks.then_some("no card: arm64 programs do not run here (binfmt_misc)")
+    }
+
+    /// A board without buses: its devices are its own, its serial ports are what there is.
+    fn is_closed(self) -> bool {
+        matches!(self, System::BenchArmhf | System::RaspberryPi)
     }
 
     /// Debian's name of the architecture, QEMU's, and ours.
     fn arch(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            System::BenchArm64 => ("arm64", "aarch64", "aarch64"),
+            System::BenchArm64 | System::RaspberryPi => ("arm64", "aarch64", "aarch64"),
             System::BenchArmhf => ("armhf", "aarch64", "armv6"),
             _ => ("amd64", "x86_64", "x86_64"),
         }
@@ -107,6 +123,7 @@ impl System {
                 "ttyAMA0",
                 "/dev/vport0p1",
             ),
+            System::RaspberryPi => (&["-M", "raspi3b"], "ttyAMA0", "/dev/ttyS1"),
             // It has one serial port, and the agent needs it.
             System::BenchArmhf => (&["-M", "ast2600-evb"], "tty0", "/dev/ttyS4"),
             System::Bench => (
@@ -143,8 +160,17 @@ impl Guest {
                 copied.is_ok_and(|status| status.success()),
                 "cannot copy the root"
             );
-            if matches!(system, System::Installed | System::SystemdOverlay) {
-                install(&root.image, &dir.join("mnt"));
+            match system {
+                System::Installed | System::SystemdOverlay => {
+                    install(&root.image, "amd64");
+                    keep_package(&root.image, &dir.join("mnt"));
+                }
+                System::RaspberryPi => {
+                    let said = install(&root.image, "arm64");
+                    assert!(said.contains("installed by dpkg; enabled"), "{said}");
+                    root.on_board("if=sd,cache=unsafe");
+                }
+                _ => (),
             }
             root.kind = "root".into();
             drives.push(root);
@@ -200,6 +226,10 @@ impl Guest {
                 "rig.root=/dev/mmcblk0 systemd.firstboot=off systemd.default_device_timeout_sec=300"
             }
             System::Shares => "rig.root=/dev/mmcblk0",
+            // Its other cores never come up under Debian's kernel.
+            System::RaspberryPi => {
+                "rig.root=/dev/mmcblk0p2 maxcpus=1 systemd.firstboot=off systemd.default_device_timeout_sec=300"
+            }
             System::SystemdOverlay => {
                 "rig.root=/dev/mmcblk0 rig.overlay systemd.firstboot=off systemd.default_device_timeout_sec=300"
             }
@@ -218,8 +248,8 @@ impl Guest {
                 "console={console} quiet panic=-1 mitigations=off rig.disks={} {root} {append}",
                 self.drives.len()
             ));
-        if self.system == System::BenchArmhf {
-            // Its eMMC is among the defaults.
+        if self.system.is_closed() {
+            // Its eMMC, its SD host are among the defaults.
             command.arg("-dtb").arg(bench.join("board.dtb"));
             command.args(["-monitor", "none", "-net", "none"]);
         } else {
@@ -259,7 +289,9 @@ impl Guest {
         command
             .arg("-chardev")
             .arg(format!("socket,id=agent,path={}/agent", self.dir.display()));
-        if self.system == System::BenchArmhf {
+        if self.system == System::RaspberryPi {
+            command.args(["-serial", "stdio", "-serial", "chardev:agent"]);
+        } else if self.system.is_closed() {
             command.args(["-serial", "chardev:agent"]);
         } else {
             command.args(["-device", "virtio-serial-pci"]);
@@ -588,14 +620,26 @@ fn id_of(json: &str) -> &str {
         .expect("a device has an id")
 }
 
-/// Puts our package into a root as an image builder does; it stays in /root too, for tests of its
-/// scripts.
-fn install(image: &Path, at: &Path) {
-    let script = "set -e; image/deb.sh amd64; image/install.sh $0; mkdir -p $1; mount -o loop $0 $1; \
-        trap 'umount $1' EXIT; cp dist/storage-selftest_*_amd64.deb $1/root/";
+/// Puts our package into an image as an image builder does; what the script says.
+fn install(image: &Path, arch: &str) -> String {
+    shell(
+        "set -e; image/deb.sh $0 >/dev/null; image/install.sh $1",
+        [OsStr::new(arch), image.as_os_str()],
+    )
+}
+
+/// Leaves the package in /root too, for tests of its scripts.
+fn keep_package(image: &Path, at: &Path) {
+    let script = "set -e; mkdir -p $1; mount -o loop $0 $1; trap 'umount $1' EXIT; \
+        cp dist/storage-selftest_*_amd64.deb $1/root/";
+    shell(script, [image, at]);
+}
+
+/// On this machine; what it says.
+fn shell<T: AsRef<OsStr>>(script: &str, arguments: [T; 2]) -> String {
     let output = Command::new("sh")
         .args(["-c", script])
-        .args([image, at])
+        .args(arguments)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("sh");
@@ -604,6 +648,7 @@ fn install(image: &Path, at: &Path) {
         output.status.success(),
         "the package cannot be installed: {text}"
     );
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Waits for QEMU to call, unless it ended before.

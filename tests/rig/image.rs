@@ -163,6 +163,34 @@ fn moved(guest: &mut Guest) {
     );
 }
 
+/// Another architecture, another SD host, and partitions. The emulated host is slow, so the verdict
+/// is not asserted.
+pub fn raspberry_pi(guest: &mut Guest) {
+    contains(&guest.must("uname -m"), "aarch64");
+    contains(
+        &guest.must("systemctl is-enabled storage-selftest.timer storage-selftest-routine.timer"),
+        "enabled\nenabled",
+    );
+    let line = summary(guest, r#""PROFILE":"boot""#);
+    println!(
+        "{}",
+        guest.must("systemd-analyze; journalctl -b -u storage-selftest --no-pager")
+    );
+    contains(&line, r#""_SYSTEMD_UNIT":"storage-selftest.service""#);
+    contains(&line, r#""DEVICE":"mmcblk0""#);
+    contains(&line, "SEQUENTIAL_READ_MB_S");
+    assert!(!line.contains("not-permitted"), "{line}");
+    contains(
+        &guest.must("cat /var/lib/storage-selftest/state.toml"),
+        "cid:aa585951454d552101deadbeef0062",
+    );
+    // Debian's device tree of it.
+    contains(
+        &guest.must("storage-selftest list"),
+        "Raspberry Pi 3 Model B",
+    );
+}
+
 /// The package under a tmpfs: the card is found beneath it, is read, and is not written.
 pub fn overlay(guest: &mut Guest) {
     contains(&guest.must("grep ' / ' /proc/mounts"), "overlay");

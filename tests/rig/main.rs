@@ -84,7 +84,8 @@ fn main() -> ExitCode {
                     let mut guest = None;
                     for case in group.cases.iter().filter(|case| wanted(group, case)) {
                         let name = format!("{}::{}", group.name, case.name);
-                        if let Some(reason) = case.ignored.filter(|_| !all) {
+                        if let Some(reason) = case.ignored.filter(|_| !all).or(group.system.lacks())
+                        {
                             println!("test {name} ... ignored, {reason}");
                             ignored.fetch_add(1, Ordering::Relaxed);
                             continue;

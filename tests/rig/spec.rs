@@ -93,6 +93,16 @@ pub struct Drive {
     pub board: Option<String>,
 }
 
+impl Drive {
+    /// It is not plugged in: the board has it, by such a `-drive`.
+    pub fn on_board(&mut self, options: &str) {
+        let file = self.image.display();
+        self.board = Some(format!("{options},format=raw,file={file}"));
+        self.blockdevs.clear();
+        self.devices.clear();
+    }
+}
+
 /// `8G` or `512M` or a number of bytes.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
@@ -217,18 +227,13 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         model,
         sector,
     };
-    let mut devices = Vec::new();
-    let mut board = None;
-    if kind == "emmc" {
-        // Behind the two SD cards that the board could have: QEMU's hw/arm/aspeed.c.
-        board = Some(format!("if=sd,index=2,format=raw,file={}", image.display()));
-        blockdevs.clear();
-    } else {
-        devices = device
-            .json(kind)
-            .ok_or_else(|| wrong("no such kind of device"))?;
-    }
-    Ok(Drive {
+    let on_board = kind == "emmc";
+    let devices = match device.json(kind) {
+        Some(devices) => devices,
+        None if on_board => Vec::new(),
+        None => return Err(wrong("no such kind of device")),
+    };
+    let mut drive = Drive {
         kind: kind.into(),
         image,
         fs: fs.map(str::to_string),
@@ -236,8 +241,13 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
         disk,
         blockdevs,
         devices,
-        board,
-    })
+        board: None,
+    };
+    if on_board {
+        // Behind the two SD cards that the board could have: QEMU's hw/arm/aspeed.c.
+        drive.on_board("if=sd,index=2");
+    }
+    Ok(drive)
 }
 
 /// What a device tells the guest of itself.

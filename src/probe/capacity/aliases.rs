@@ -1,8 +1,10 @@
 //! Read only: blocks low on the disk whose content is unmistakable, against the addresses where a
-//! fake that takes addresses modulo a usual size would show them.
+//! fake that takes addresses modulo a usual size would show them; then a run of them against the
+//! upper half of the disk. So no space needs to be claimed on most fakes: what the file system
+//! writes high up for a claim lands on what lies low there.
 
 use super::Blocks;
-use crate::probe::pattern::BLOCK;
+use crate::probe::pattern::{BLOCK, Random};
 use crate::sys::Buffer;
 use std::io;
 
@@ -14,8 +16,18 @@ const USUAL_MIB: [u64; 14] = [
 
 /// Blocks that are compared, at most.
 const UNMISTAKABLE: usize = 24;
-/// Fewer are no proof: two copies of one system on a disk are alike too, but not in their first MiB.
+/// Fewer are no proof.
 const LEAST: usize = 8;
+/// What is looked for across the disk, bytes: a run of data low on it.
+const RUN: u64 = 16 << 20;
+/// Fakes are no smaller.
+const SMALLEST: u64 = 64 << 20;
+/// Copies that may be found before no more are looked for.
+const COPIES: usize = 8;
+/// Places that must be alike.
+const ALIKE: u64 = 64;
+/// Read at a time: a block that begins at any sector of the first half is whole in it.
+const READ: usize = 2 * BLOCK;
 
 /// The blocks that are looked at: closely in the first MiB (boot sectors, partition tables), then
 /// one each MiB.
@@ -33,78 +45,177 @@ fn unmistakable(block: &[u8]) -> bool {
     seen.iter().filter(|&&seen| seen).count() >= 48
 }
 
-/// The size that the disk takes addresses modulo of, where one shows: every unmistakable block is
-/// there twice, in two readings. `None` proves nothing.
+/// What lies low on the disk.
+struct Low {
+    /// The first block of all: the partition table, a boot sector or a superblock. Of partitions
+    /// there may be copies (a system to boot and one to fall back to), of this there is one.
+    first: Vec<u8>,
+    blocks: Vec<(u64, Vec<u8>)>,
+    /// Where the [`RUN`] begins that has most data.
+    run: Option<u64>,
+}
+
+/// The size that the disk takes addresses modulo of, where it shows: all that lies low is there
+/// twice, in two readings. `None` proves nothing.
 /// # Errors
 /// Of a read.
 pub fn find(disk: &mut dyn Blocks) -> io::Result<Option<u64>> {
     let mut block = Buffer::new(BLOCK)?;
-    let mut low: Vec<(u64, Vec<u8>)> = Vec::new();
-    for at in places() {
-        if low.len() == UNMISTAKABLE || at + BLOCK as u64 > disk.bytes() || disk.room(0).is_none() {
-            break;
-        }
-        match disk.read(at, &mut block) {
-            // Where the whole disk may not be opened there is nothing to compare.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
-            read => read?,
-        }
-        if unmistakable(&block) && low.iter().all(|(_, other)| *other != *block) {
-            low.push((at, block.to_vec()));
-        }
-    }
-    if low.len() < LEAST {
+    let low = match look(disk, &mut block) {
+        // Where the whole disk may not be opened there is nothing to compare.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        low => low?,
+    };
+    // A blank first block is at home everywhere.
+    if low.blocks.len() < LEAST || low.first.iter().all(|byte| *byte == low.first[0]) {
         return Ok(None);
     }
     let mut sizes: Vec<u64> = (6..40).map(|n| 1 << n).chain(USUAL_MIB).collect();
     sizes.sort_unstable();
     for mib in sizes {
-        let size = mib << 20;
-        let inside = low.iter().filter(|(at, _)| *at < size);
-        let inside: Vec<_> = inside.collect();
-        let fits = size + low[low.len() - 1].0 + BLOCK as u64 <= disk.bytes();
-        if fits && inside.len() >= LEAST && twice(disk, &mut block, &inside, size)? {
-            return smallest(disk, &mut block, &low, size).map(Some);
+        if again(disk, &mut block, &low, mib << 20)? {
+            return smallest(disk, &mut block, &low, mib << 20).map(Some);
         }
+    }
+    by_a_run(disk, &mut block, &low)
+}
+
+fn look(disk: &mut dyn Blocks, block: &mut [u8]) -> io::Result<Low> {
+    let mut low = Low {
+        first: Vec::new(),
+        blocks: Vec::new(),
+        run: None,
+    };
+    let mut data = Vec::new();
+    for at in places() {
+        if at + BLOCK as u64 > disk.bytes() || disk.room(0).is_none() {
+            break;
+        }
+        disk.read(at, block)?;
+        if at == 0 {
+            low.first = block.to_vec();
+        }
+        if !unmistakable(block) {
+            continue;
+        }
+        data.push(at);
+        if low.blocks.len() < UNMISTAKABLE && low.blocks.iter().all(|(_, b)| *b != block) {
+            low.blocks.push((at, block.to_vec()));
+        }
+    }
+    let within = |from: u64| {
+        let all = data.iter().filter(|&&at| at >> 20 << 20 == at);
+        all.filter(|&&at| (from..from + RUN).contains(&at)).count()
+    };
+    low.run = data.iter().copied().rev().max_by_key(|&at| within(at));
+    Ok(low)
+}
+
+/// A run of data low on the disk is looked for in its upper half: there a fake of any size shows
+/// some image of it. That takes a thousand reads on 16 GiB.
+fn by_a_run(disk: &mut dyn Blocks, block: &mut [u8], low: &Low) -> io::Result<Option<u64>> {
+    let half = disk.bytes() / 2 / BLOCK as u64 * BLOCK as u64;
+    let Some(run) = low.run.filter(|run| run + RUN <= half) else {
+        return Ok(None);
+    };
+    let known = hashes(disk, run)?;
+    let mut buffer = Buffer::new(READ)?;
+    let (mut at, mut copies) = (half, 0);
+    while at + READ as u64 <= disk.bytes() && copies < COPIES && disk.room(0).is_some() {
+        disk.read(at, &mut buffer)?;
+        let image = (0..BLOCK).step_by(512).find_map(|from| {
+            let hash = hash(&buffer[from..from + BLOCK]);
+            let found = known.binary_search_by_key(&hash, |(hash, _)| *hash).ok()?;
+            Some(at + from as u64 - known[found].1)
+        });
+        if let Some(distance) = image {
+            if again(disk, block, low, distance)? {
+                return smallest(disk, block, low, distance).map(Some);
+            }
+            copies += 1;
+        }
+        // Two reads for each image: some of the run is no data.
+        at += RUN / 2;
     }
     Ok(None)
 }
 
-/// Largest divisor that is tried: 64 MiB on 2 GiB.
-const PARTS: u64 = 32;
+/// Of the blocks of a run, with their addresses, sorted.
+fn hashes(disk: &mut dyn Blocks, run: u64) -> io::Result<Vec<(u64, u64)>> {
+    let mut buffer = Buffer::new(1 << 20)?;
+    let mut known = Vec::new();
+    for at in (run..run + RUN).step_by(1 << 20) {
+        if disk.room(0).is_none() {
+            break;
+        }
+        disk.read(at, &mut buffer)?;
+        let blocks = buffer.chunks_exact(BLOCK).zip((at..).step_by(BLOCK));
+        let blocks = blocks.filter(|(block, _)| unmistakable(block));
+        known.extend(blocks.map(|(block, at)| (hash(block), at)));
+    }
+    known.sort_unstable();
+    Ok(known)
+}
+
+/// FNV-1a by words; what it finds is compared.
+fn hash(block: &[u8]) -> u64 {
+    block
+        .chunks_exact(8)
+        .fold(0xcbf2_9ce4_8422_2325, |hash, word| {
+            let word = word.iter().fold(0, |all, &byte| all << 8 | u64::from(byte));
+            (hash ^ word).wrapping_mul(0x100_0000_01b3)
+        })
+}
 
 /// What shows at a multiple of the real size shows at the real size too.
-fn smallest(
-    disk: &mut dyn Blocks,
-    block: &mut [u8],
-    low: &[(u64, Vec<u8>)],
-    size: u64,
-) -> io::Result<u64> {
-    for part in (2..=PARTS)
-        .rev()
-        .filter(|part| size.is_multiple_of(part * BLOCK as u64))
-    {
-        let inside: Vec<_> = low.iter().filter(|(at, _)| *at < size / part).collect();
-        if inside.len() >= LEAST && twice(disk, block, &inside, size / part)? {
+fn smallest(disk: &mut dyn Blocks, block: &mut [u8], low: &Low, size: u64) -> io::Result<u64> {
+    let parts = (2..=size / SMALLEST).rev();
+    for part in parts.filter(|part| size.is_multiple_of(part * 512)) {
+        if again(disk, block, low, size / part)? {
             return Ok(size / part);
         }
     }
     Ok(size)
 }
 
-/// Whether all of `low` is there again `size` bytes further, in two readings.
-fn twice(
-    disk: &mut dyn Blocks,
-    block: &mut [u8],
-    low: &[&(u64, Vec<u8>)],
-    size: u64,
-) -> io::Result<bool> {
+/// Whether the disk shows `size` bytes further all that lies low, in two readings.
+fn again(disk: &mut dyn Blocks, block: &mut [u8], low: &Low, size: u64) -> io::Result<bool> {
+    let inside: Vec<_> = low.blocks.iter().filter(|(at, _)| *at < size).collect();
+    let last = inside.last().map_or(0, |(at, _)| *at);
+    if inside.len() < LEAST || size + last + BLOCK as u64 > disk.bytes() {
+        return Ok(false);
+    }
     for _ in 0..2 {
-        for (at, content) in low {
+        disk.read(size, block)?;
+        if *block != low.first[..] {
+            return Ok(false);
+        }
+        for (at, content) in &inside {
             disk.read(at + size, block)?;
             if block != content.as_slice() {
                 return Ok(false);
             }
+        }
+    }
+    alike(disk, block, size)
+}
+
+/// Whether both are alike elsewhere, too. One may change while it is looked at, a system being at
+/// work; it is looked at again.
+fn alike(disk: &mut dyn Blocks, block: &mut [u8], size: u64) -> io::Result<bool> {
+    let room = size.min(disk.bytes() - size) / BLOCK as u64;
+    let mut random = Random::new(size);
+    let mut other = Buffer::new(BLOCK)?;
+    for _ in 0..ALIKE {
+        let at = random.below(room) * BLOCK as u64;
+        let mut same = false;
+        for _ in 0..3 {
+            disk.read(at, block)?;
+            disk.read(at + size, &mut other)?;
+            same |= *block == other[..];
+        }
+        if !same {
+            return Ok(false);
         }
     }
     Ok(true)

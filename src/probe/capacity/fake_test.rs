@@ -3,7 +3,7 @@
 
 use super::diagnose::Diagnosis;
 use super::marker::Marker;
-use super::{Blocks, Proof, stamps};
+use super::{Blocks, Proof, aliases, stamps};
 use crate::probe::extents::Extent;
 use crate::probe::pattern::{self, BLOCK, Random};
 use std::collections::{HashMap, VecDeque};
@@ -67,6 +67,16 @@ impl Fake {
         for n in 0..mib {
             pattern::fill(&mut block, 99, n, 0);
             self.store(n << 20, &block);
+        }
+        self
+    }
+
+    /// Files in one piece, block after block.
+    fn with_data(mut self, from: u64, first: u64, mib: u64) -> Self {
+        let mut block = [0; BLOCK];
+        for n in 0..mib * 256 {
+            pattern::fill(&mut block, 98, first + n, 0);
+            self.store(from + n * PAGE, &block);
         }
         self
     }
@@ -166,7 +176,9 @@ fn prove_with(disk: &mut Fake, seed: u64, low: u64) -> Proof {
         length: disk.claimed - (if low < 1 << 30 { 1 << 30 } else { 2 << 30 }),
     }];
     let addresses = stamps::choose(&free, 768, &mut Random::new(seed));
-    let mut proof = Proof::begin(disk, &addresses, seed).unwrap();
+    let alias = aliases::find(disk).unwrap();
+    let addresses = if alias.is_some() { &[] } else { &addresses[..] };
+    let mut proof = Proof::begin(disk, alias, addresses, seed).unwrap();
     let mut block = [0; BLOCK];
     for n in 0..MARKER / PAGE {
         pattern::fill(&mut block, seed ^ 1, n, 1);
@@ -230,9 +242,43 @@ fn a_marker_near_the_end_has_its_images_below() {
 fn a_usual_size_is_found_before_anything_is_written() {
     for modulus in [4 << 30, 7450 << 20, 7680 << 20] {
         let mut disk = Fake::new(modulus, Beyond::Wraps, 0).with_system(300);
-        let proof = Proof::begin(&mut disk, &[1 << 31], 1).unwrap();
-        assert_eq!((proof.alias, disk.wrote), (Some(modulus), 0));
+        assert_eq!(aliases::find(&mut disk).unwrap(), Some(modulus));
     }
+}
+
+#[test]
+fn any_size_is_found_by_a_run_of_data_before_anything_is_written() {
+    let mut random = Random::new(22);
+    for _ in 0..20 {
+        let modulus = (2 << 30) + random.below((25 << 30) / 512) * 512;
+        let disk = Fake::new(modulus, Beyond::Wraps, 0);
+        let mut disk = disk.with_data(0, 99_999, 1).with_data(100 << 20, 0, 32);
+        assert_eq!(aliases::find(&mut disk).unwrap(), Some(modulus));
+    }
+}
+
+/// A system to boot and one to fall back to: copies at a usual distance, and at any.
+#[test]
+fn a_copy_of_a_partition_is_no_image() {
+    for distance in [512 << 20, (17 << 30) + (12 << 20)] {
+        let disk = Fake::new(u64::MAX, Beyond::Wraps, 0);
+        let mut disk = disk
+            .with_data(4 << 20, 0, 48)
+            .with_data((4 << 20) + distance, 0, 48);
+        // A partition table.
+        disk.store(0, &[[1; 446].as_slice(), &[2; BLOCK - 446]].concat());
+        assert_eq!(aliases::find(&mut disk).unwrap(), None);
+    }
+}
+
+/// The whole disk's image lies on it, and is taken for an alias until something is written.
+#[test]
+fn an_image_of_the_disk_on_the_disk_is_no_fake() {
+    let disk = Fake::new(u64::MAX, Beyond::Wraps, 0);
+    let mut disk = disk.with_data(0, 0, 48).with_data(17 << 30, 0, 48);
+    assert_eq!(aliases::find(&mut disk).unwrap(), Some(17 << 30));
+    let proof = prove(&mut disk, 1);
+    assert_eq!((proof.fake(), proof.alias), (false, None));
 }
 
 #[test]
@@ -389,7 +435,7 @@ fn the_time_bounds_the_stamps_and_all_of_them_are_put_back() {
     assert_eq!((proof.stamps.count(), proof.unread), (100, false));
     proof.restore(&mut disk).unwrap();
     let mut disk = Fake::new(CLAIMED, Beyond::Zeros, 0);
-    let mut proof = Proof::begin(&mut disk, &[1 << 30, 2 << 30, 3 << 30], 6).unwrap();
+    let mut proof = Proof::begin(&mut disk, None, &[1 << 30, 2 << 30, 3 << 30], 6).unwrap();
     disk.room = 2;
     proof.go_on(&mut disk, None).unwrap();
     assert_eq!((proof.stamps.count(), proof.unread), (3, true));

@@ -4,7 +4,7 @@
 use super::diagnose::{Diagnosis, smallest_share};
 use super::fillers::{self, Fillers};
 use super::marker::Marker;
-use super::{Blocks, Proof, STAMPS, stamps};
+use super::{Blocks, Proof, STAMPS, aliases, stamps};
 use crate::error::cause_text;
 use crate::probe::canary;
 use crate::probe::extents::{self, Extent};
@@ -318,25 +318,19 @@ pub struct Running {
 
 /// The half before the durable write, see [`Proof::begin`].
 pub fn begin(context: &mut Context, place: &Place) -> Result<Running, Stop> {
-    let job = &context.job;
-    let plan = &job.plan;
-    let kept = (canary::BLOCKS + plan.random_writes as usize) * BLOCK;
-    let tables = match place.fs_type.as_str() {
-        "exfat" => fillers::TABLES,
-        _ => 0,
+    let mut reader = live(context, Vec::new(), 3.0);
+    let alias = aliases::find(&mut reader);
+    let failed = reader.failed;
+    let alias = alias.map_err(|error| stopped(context, failed, &error, "read the disk"))?;
+    let salt = context.job.seed ^ 3;
+    let claim = match alias {
+        None => claim_space(context, place, salt),
+        Some(_) => Err("what lies low on the disk is there twice, if as a copy".into()),
     };
-    let others = plan.file + kept as u64 + tables;
-    let each = 2 * BLOCK as u64 + OWN;
-    let affordable = context.budget.left().saturating_sub(others) / each;
-    let count = affordable.min(plan.stamps.min(STAMPS as u64));
-    let (mut claim, mut why) = (None, String::new());
-    let salt = job.seed ^ 3;
-    if context.spend(count * each + (canary::BLOCKS * BLOCK) as u64 + tables) {
-        match Claim::new(context, place, others, count as usize, salt) {
-            Ok(made) => claim = Some(made),
-            Err(reason) => why = reason,
-        }
-    }
+    let (claim, why) = match claim {
+        Ok(claim) => (Some(claim), String::new()),
+        Err(why) => (None, why),
+    };
     let none = (Vec::new(), Vec::new());
     let (addresses, files) = claim
         .as_ref()
@@ -344,7 +338,7 @@ pub fn begin(context: &mut Context, place: &Place) -> Result<Running, Stop> {
     let mut live = live(context, files, 3.0);
     // Without the whole disk only our own files can be looked at.
     let proof = match live.disk.is_some() || !addresses.is_empty() {
-        true => Some(Proof::begin(&mut live, &addresses, salt)),
+        true => Some(Proof::begin(&mut live, alias, &addresses, salt)),
         false => None,
     };
     let proof = match proof.transpose() {
@@ -355,6 +349,24 @@ pub fn begin(context: &mut Context, place: &Place) -> Result<Running, Stop> {
         }
     };
     Ok(Running { claim, proof, why })
+}
+
+/// Space for as many stamps as the budget has; the reason where there is none.
+fn claim_space(context: &mut Context, place: &Place, salt: u64) -> Result<Claim, String> {
+    let plan = &context.job.plan;
+    let kept = (canary::BLOCKS + plan.random_writes as usize) * BLOCK;
+    let tables = match place.fs_type.as_str() {
+        "exfat" => fillers::TABLES,
+        _ => 0,
+    };
+    let others = plan.file + kept as u64 + tables;
+    let each = 2 * BLOCK as u64 + OWN;
+    let affordable = context.budget.left().saturating_sub(others) / each;
+    let count = affordable.min(plan.stamps.min(STAMPS as u64));
+    if !context.spend(count * each + (canary::BLOCKS * BLOCK) as u64 + tables) {
+        return Err(String::new());
+    }
+    Claim::new(context, place, others, count as usize, salt)
 }
 
 /// A failure with the place where it happened.
@@ -375,13 +387,12 @@ pub fn read_only(context: &mut Context) {
     if live.disk.is_none() {
         return;
     }
-    match Proof::begin(&mut live, &[], context.job.seed) {
-        Ok(proof) => {
-            let found = faults(&proof, context.disk_bytes);
-            found
-                .into_iter()
-                .for_each(|fault| (context.tell)(Message::Fault(fault)));
+    match aliases::find(&mut live) {
+        Ok(Some(real)) => {
+            let fault = wraps(Probe::Capacity, real, context.disk_bytes);
+            (context.tell)(Message::Fault(fault));
         }
+        Ok(None) => {}
         // The read probes tell a disk that cannot be read.
         Err(error) => log::debug!("{error}"),
     }

@@ -106,7 +106,7 @@ impl Marker {
             scan.covered = at.min(disk.bytes());
         }
         // The last read of the disk ends with it: no image is missed there.
-        if modulus >= self.piece && self.confirmed(disk, modulus)? {
+        if modulus >= self.piece && self.confirms(disk, modulus)? == Some(true) {
             scan.wraps_at = Some(modulus);
         }
         Ok(scan)
@@ -114,8 +114,10 @@ impl Marker {
 
     /// Writes a new marker block, then another one elsewhere, and sees whether the first one's image
     /// changes with it, twice. A journal's copy stays as it was; a disk that shows the last block
-    /// written at every address beyond its end shows the other one.
-    fn confirmed(&mut self, disk: &mut dyn Blocks, modulus: u64) -> io::Result<bool> {
+    /// written at every address beyond its end shows the other one. `None` where no image is.
+    /// # Errors
+    /// Of a read or a write.
+    pub fn confirms(&mut self, disk: &mut dyn Blocks, modulus: u64) -> io::Result<Option<bool>> {
         let mut block = Buffer::new(BLOCK)?;
         let mut want = [0; BLOCK];
         let bytes = disk.bytes();
@@ -126,10 +128,11 @@ impl Marker {
         };
         let mut chosen = (0..self.marks.len()).filter(|&n| image(&self.marks[n]).is_some());
         let pairs: Vec<usize> = chosen.by_ref().take(4).collect();
+        if pairs.len() < 4 {
+            return Ok(None);
+        }
         for pair in pairs.chunks(2) {
-            let [first, other] = pair else {
-                return Ok(false);
-            };
+            let [first, other] = pair else { continue };
             for &n in [first, other] {
                 let mark = &mut self.marks[n];
                 // Beyond what any overwrite of the file reached: 255 is the last generation.
@@ -140,15 +143,13 @@ impl Marker {
             }
             let mark = self.marks[*first];
             pattern::fill(&mut want, self.seed, mark.index, mark.generation);
-            let Some(image) = image(&mark) else {
-                return Ok(false);
-            };
+            let Some(image) = image(&mark) else { continue };
             // Direct reads begin where a 4 KiB sector begins.
             disk.read(image, &mut block)?;
             if *block != want[..] {
-                return Ok(false);
+                return Ok(Some(false));
             }
         }
-        Ok(pairs.len() >= 2)
+        Ok(Some(true))
     }
 }

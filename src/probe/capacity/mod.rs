@@ -40,7 +40,8 @@ pub trait Blocks {
 
 /// A proof under way.
 pub struct Proof {
-    /// Modulus that blocks low on the disk showed before anything was written.
+    /// Modulus that blocks low on the disk showed before anything was written, see
+    /// [`aliases::find`].
     pub alias: Option<u64>,
     pub scan: Scan,
     pub stamps: Stamps,
@@ -54,13 +55,18 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// What can be told before the durable write: aliases, and a few stamps where no data is.
+    /// What is done before the durable write: a few stamps where no data is.
     /// # Errors
     /// Of a read or a write; stamps written before are put back.
-    pub fn begin(disk: &mut dyn Blocks, addresses: &[u64], salt: u64) -> io::Result<Self> {
+    pub fn begin(
+        disk: &mut dyn Blocks,
+        alias: Option<u64>,
+        addresses: &[u64],
+        salt: u64,
+    ) -> io::Result<Self> {
         let mut random = Random::new(salt);
         let mut proof = Self {
-            alias: aliases::find(disk)?,
+            alias,
             scan: Scan::default(),
             stamps: Stamps::new(salt),
             rounds: stamps::rounds(addresses, &mut random),
@@ -68,9 +74,7 @@ impl Proof {
             confirmed: false,
             unread: false,
         };
-        if proof.alias.is_some() {
-            proof.rounds.clear();
-        } else if let Err(error) = proof.early(disk) {
+        if let Err(error) = proof.early(disk) {
             let _ = proof.restore(disk); // the first error is the one to tell
             return Err(error);
         }
@@ -96,10 +100,20 @@ impl Proof {
     /// first proof of a fake. Nothing is put back yet.
     /// # Errors
     /// Of a read or a write.
-    pub fn go_on(&mut self, disk: &mut dyn Blocks, marker: Option<&mut Marker>) -> io::Result<()> {
-        if self.alias.is_some() {
+    pub fn go_on(
+        &mut self,
+        disk: &mut dyn Blocks,
+        mut marker: Option<&mut Marker>,
+    ) -> io::Result<()> {
+        // What looks like an image may be a copy: an image follows what is written.
+        let alias = match (self.alias, &mut marker) {
+            (Some(alias), Some(marker)) => marker.confirms(disk, alias)?.unwrap_or(true),
+            (alias, _) => alias.is_some(),
+        };
+        if alias {
             return Ok(());
         }
+        self.alias = None;
         if let Some(marker) = marker {
             self.scan = marker.scan(disk, self.stamps.count())?;
             if self.scan.wraps_at.is_some() {
