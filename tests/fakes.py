@@ -225,7 +225,7 @@ def main():
                 print(f"{words}: {found}; changed: {changed or 'nothing'}", flush=True)
                 worse += bool(changed)
                 if changed:
-                    print(before, after, sep="\n")
+                    print(before[:2000], after[:2000], sep="\n")
             print(f"{worse} of {sys.argv[4]} changed")
             return
         if sys.argv[3:4] == ["full"]:

@@ -249,7 +249,7 @@ fn a_usual_size_is_found_before_anything_is_written() {
 #[test]
 fn any_size_is_found_by_a_run_of_data_before_anything_is_written() {
     let mut random = Random::new(22);
-    for _ in 0..20 {
+    for _ in 0..8 {
         let modulus = (2 << 30) + random.below((25 << 30) / 512) * 512;
         let disk = Fake::new(modulus, Beyond::Wraps, 0);
         let mut disk = disk.with_data(0, 99_999, 1).with_data(100 << 20, 0, 32);
