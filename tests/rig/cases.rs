@@ -1307,13 +1307,13 @@ fn full_with(guest: &mut Guest, fault: impl FnOnce(&mut crate::disk::Faults)) ->
     output
 }
 
-/// In the last third of the disk, where nothing but the fill lies.
-const BAD: std::ops::Range<u64> = 700_000..700_001;
+/// In the last third of the disk, where no tables lie; more than a fill leaves free, so it meets it.
+const BAD: std::ops::Range<u64> = 700_000..950_000;
 
 fn full_read_error(guest: &mut Guest) {
     full_with(guest, |faults| faults.read_error = Some(BAD))
         .verdict("fail")
-        .has("read-error: fill at sector 69999");
+        .has("read-error: fill at sector ");
 }
 
 fn full_write_error(guest: &mut Guest) {
