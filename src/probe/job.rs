@@ -319,7 +319,7 @@ fn through_file(
 /// True where the disk proved to be a fake.
 fn probes_through_file(context: &mut Context, mut made: Made, place: Option<&Place>) -> bool {
     let (scratch, bytes) = (&mut made.0, made.1);
-    let proof = place.and_then(|place| begin_proof(context, place));
+    let proof = place.and_then(|place| begin_proof(context, place, Ok(None)));
     context.run(Probe::DurableWrite, |c| write::run(c, scratch, bytes));
     context.job.bytes = scratch.bytes();
     if scratch.blocks() > 0 {
@@ -432,10 +432,20 @@ fn fill(context: &mut Context, place: Option<&Place>, filled: bool, fake: bool) 
 
 /// True where the disk proved to be a fake.
 fn write_probes(context: &mut Context, place: &std::result::Result<Place, Refused>) -> bool {
+    let alias = look(context, place.as_ref().ok());
+    if let Ok(Some(live::Alias { real, live: true })) = alias {
+        live::tell_wraps(context, real);
+        let writing = |probe: &Probe| *probe >= Probe::DurableWrite && *probe != Probe::Fill;
+        for probe in context.job.probes().into_iter().filter(writing) {
+            let detail = "nothing is written to a disk of which the size is proved to be wrong";
+            context.not_measured(probe, Reason::Other, detail);
+        }
+        return true;
+    }
     let made = place.as_ref().map_err(Refused::clone);
     match made.and_then(|place| Ok((make_scratch(&context.job, place)?, place))) {
         Ok(((mut scratch, bytes), place)) => {
-            let proof = begin_proof(context, place);
+            let proof = begin_proof(context, place, alias);
             context.run(Probe::DurableWrite, |c| write::run(c, &mut scratch, bytes));
             overwrite_probes(context, &mut scratch);
             end_proof(context, &scratch, Some(place), proof)
@@ -474,12 +484,29 @@ fn overwrite_probes(context: &mut Context, scratch: &mut Scratch) {
     }
 }
 
+/// What reading alone tells of the size, where it is wanted.
+fn look(
+    context: &Context,
+    place: Option<&Place>,
+) -> std::result::Result<Option<live::Alias>, Stop> {
+    match place {
+        Some(place) if context.job.plan.stamps > 0 && !context.budget.time_is_up() => {
+            live::look(context, place)
+        }
+        _ => Ok(None),
+    }
+}
+
 /// The first half of the capacity's proof, where it is wanted.
-fn begin_proof(context: &mut Context, place: &Place) -> Option<live::Running> {
+fn begin_proof(
+    context: &mut Context,
+    place: &Place,
+    alias: std::result::Result<Option<live::Alias>, Stop>,
+) -> Option<live::Running> {
     if context.job.plan.stamps == 0 || context.budget.time_is_up() {
         return None;
     }
-    match live::begin(context, place) {
+    match alias.and_then(|alias| live::begin(context, place, alias)) {
         Ok(running) => Some(running),
         Err(Stop::Fault(fault)) => {
             (context.tell)(Message::Fault(fault));

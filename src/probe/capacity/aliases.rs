@@ -200,6 +200,15 @@ fn again(disk: &mut dyn Blocks, block: &mut [u8], low: &Low, size: u64) -> io::R
     alike(disk, block, size)
 }
 
+/// Whether the disk shows the same block at both addresses.
+pub fn same(disk: &mut dyn Blocks, at: u64, other: u64) -> bool {
+    let (Ok(mut first), Ok(mut second)) = (Buffer::new(BLOCK), Buffer::new(BLOCK)) else {
+        return false;
+    };
+    let read = disk.read(at, &mut first).and(disk.read(other, &mut second));
+    read.is_ok() && *first == *second
+}
+
 /// Whether both are alike elsewhere, too. One may change while it is looked at, a system being at
 /// work; it is looked at again.
 fn alike(disk: &mut dyn Blocks, block: &mut [u8], size: u64) -> io::Result<bool> {

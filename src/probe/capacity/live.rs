@@ -29,6 +29,9 @@ const CLAIMED_AT_ONCE: u64 = 1 << 30;
 /// block of the bitmap. Seen on ext4 of 29 GiB: 2.8 MiB in a whole boot run with 614 stamps.
 const OWN: u64 = 4096;
 
+/// Seconds in which aliases are looked for: two thousand reads on a card of 32 GB.
+const LOOK: f64 = 5.0;
+
 /// Blocks of the marker that are looked at before its images are looked for.
 const LOOKS: usize = 16;
 
@@ -316,12 +319,46 @@ pub struct Running {
     why: String,
 }
 
+/// What lies low on the disk and is there again.
+#[derive(Clone, Copy)]
+pub struct Alias {
+    /// The size that the disk takes addresses modulo of, if that is why.
+    pub real: u64,
+    /// The first block of the mounted file system is there again as well, with what this mount wrote
+    /// into it: no copy that lay there before.
+    pub live: bool,
+}
+
+/// What reading alone tells, before anything is written: on a fake, what a file system writes high
+/// up for the smallest file of ours lands on somebody's data.
+/// # Errors
+/// Where the disk cannot be read.
+pub fn look(context: &Context, place: &Place) -> Result<Option<Alias>, Stop> {
+    let mut live = live(context, Vec::new(), LOOK);
+    let found = aliases::find(&mut live);
+    let real = match found {
+        Ok(Some(real)) => real,
+        Ok(None) => return Ok(None),
+        Err(error) => return Err(stopped(context, live.failed, &error, "read the disk")),
+    };
+    let top = File::open(&place.directory).ok();
+    let start = top.and_then(|top| {
+        nix::unistd::syncfs(&top).ok()?;
+        extents::start(&top, &context.job.sys).ok()
+    });
+    let live = start.is_some_and(|start| aliases::same(&mut live, start, start + real));
+    Ok(Some(Alias { real, live }))
+}
+
+/// Tells that the disk is a fake.
+pub fn tell_wraps(context: &mut Context, real: u64) {
+    let fault = wraps(Probe::Capacity, real, context.disk_bytes);
+    (context.tell)(Message::Fault(fault));
+}
+
 /// The half before the durable write, see [`Proof::begin`].
-pub fn begin(context: &mut Context, place: &Place) -> Result<Running, Stop> {
-    let mut reader = live(context, Vec::new(), 3.0);
-    let alias = aliases::find(&mut reader);
-    let failed = reader.failed;
-    let alias = alias.map_err(|error| stopped(context, failed, &error, "read the disk"))?;
+pub fn begin(context: &mut Context, place: &Place, alias: Option<Alias>) -> Result<Running, Stop> {
+    let alias = alias.map(|alias| alias.real);
     let salt = context.job.seed ^ 3;
     let claim = match alias {
         None => claim_space(context, place, salt),
@@ -383,15 +420,12 @@ fn stopped(context: &Context, failed: Option<(u64, bool)>, error: &io::Error, wh
 
 /// What can be told of a disk that may not be written: aliases.
 pub fn read_only(context: &mut Context) {
-    let mut live = live(context, Vec::new(), 3.0);
+    let mut live = live(context, Vec::new(), LOOK);
     if live.disk.is_none() {
         return;
     }
     match aliases::find(&mut live) {
-        Ok(Some(real)) => {
-            let fault = wraps(Probe::Capacity, real, context.disk_bytes);
-            (context.tell)(Message::Fault(fault));
-        }
+        Ok(Some(real)) => tell_wraps(context, real),
         Ok(None) => {}
         // The read probes tell a disk that cannot be read.
         Err(error) => log::debug!("{error}"),
