@@ -16,14 +16,17 @@ impl Pinned {
     pub fn new(root: &Path) -> Result<Self> {
         let cpus = root.join("sys/devices/system/cpu");
         let entries = fs::read_dir(&cpus).map_err(|e| Error::new("read", &cpus, e))?;
-        let mut pinned = Self { before: Vec::new() };
-        for entry in entries.flatten() {
+        // All are read before any is set: processors of one policy share one file.
+        let governor = |entry: fs::DirEntry| {
             let path = entry.path().join("cpufreq/scaling_governor");
-            let Ok(governor) = fs::read_to_string(&path) else {
-                continue;
-            };
-            fs::write(&path, "performance").map_err(|e| Error::new("write", &path, e))?;
-            pinned.before.push((path, governor.trim().to_string()));
+            let before = fs::read_to_string(&path).ok()?;
+            Some((path, before.trim().to_string()))
+        };
+        let pinned = Self {
+            before: entries.flatten().filter_map(governor).collect(),
+        };
+        for (path, _) in &pinned.before {
+            fs::write(path, "performance").map_err(|e| Error::new("write", path, e))?;
         }
         match pinned.before.is_empty() {
             true => Err(Error::said(
@@ -62,6 +65,10 @@ mod tests {
             fs::create_dir_all(governor(cpu).parent().unwrap()).unwrap();
             fs::write(governor(cpu), before).unwrap();
         }
+        // A Raspberry Pi's processors share one policy.
+        let cpu1 = root.join("sys/devices/system/cpu/cpu1");
+        fs::create_dir_all(&cpu1).unwrap();
+        std::os::unix::fs::symlink("../cpu0/cpufreq", cpu1.join("cpufreq")).unwrap();
         let read = |cpu| fs::read_to_string(governor(cpu)).unwrap();
         let pinned = Pinned::new(&root).unwrap();
         assert_eq!([read("cpu0"), read("cpu4")], ["performance", "performance"]);

@@ -103,7 +103,8 @@ fn ignored(_: io::Result<()>) -> io::Result<()> {
 pub fn buffered(device: &mut Device, calls: &mut Calls) -> io::Result<Ran> {
     calls.make(Call::of(Kind::Sync, 0), sync)?;
     calls.sleep(device.settle)?;
-    let most = device.bytes / READ;
+    // A smaller one has not even a first read, which is an error and no figure.
+    let most = (device.bytes / READ).max(1);
     let before = device.counted();
     let mut reads = 0;
     let start = Instant::now();

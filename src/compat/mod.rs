@@ -209,7 +209,8 @@ impl Tool {
     fn worst(&self) -> f64 {
         let written = self.written() as f64 / SLOWEST;
         let operations = match self {
-            Tool::Hdparm => 40.0,
+            // 17 s of its own: settling twice, reading for 3 s and 2 s, and what it subtracts.
+            Tool::Hdparm => 40.0 + 17.0 / SLOWEST_OPERATION,
             Tool::Dd(_) => 0.0,
             // On such a card one fsync of 128 files flushes what 40 of them have.
             Tool::Sysbench(shape) => shape.requests as f64 * 0.4,
@@ -238,6 +239,9 @@ fn dd_shape(arguments: &Arguments) -> std::result::Result<dd::Shape, String> {
     let total = size("--size", &arguments.size, 1024 * MIB)?;
     if !(512..=64 * MIB).contains(&block) || total < block || total > 1 << 40 {
         return Err("--block wants 512 to 64MiB, --size one block to 1024GiB".into());
+    }
+    if !total.is_multiple_of(block) {
+        return Err("--size wants a multiple of --block".into());
     }
     let count = total / block;
     Ok(dd::Shape { block, count })
@@ -304,7 +308,7 @@ fn asked(arguments: &Arguments, tool: &Tool, calls: &mut Calls) -> u8 {
         runs,
         if runs == 1 { "" } else { "s" },
         (tool.written() * runs) >> 20,
-        minutes(tool.worst() * runs as f64)
+        minutes(tool.worst() * runs as f64 + tool.pause() * (runs - 1) as f64)
     ));
     if tool.written() * runs > MUCH && !arguments.yes && !agreed(calls) {
         return Verdict::Unknown.exit_status();

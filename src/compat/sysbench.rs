@@ -106,8 +106,9 @@ pub fn prepare(directory: &Path, shape: Shape, calls: &mut Calls) -> io::Result<
 /// Whether the whole set is there, as [`prepare`] makes it.
 pub fn prepared(directory: &Path, shape: Shape) -> bool {
     (0..FILES).all(|n| {
-        let size = fs::metadata(path(directory, n)).map(|meta| meta.len());
-        size.is_ok_and(|size| size == shape.total / FILES as u64)
+        // No link of somebody's is followed.
+        let meta = fs::symlink_metadata(path(directory, n));
+        meta.is_ok_and(|meta| meta.is_file() && meta.len() == shape.total / FILES as u64)
     })
 }
 
