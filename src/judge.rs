@@ -103,7 +103,7 @@ pub const KINDS: &[Kind] = kinds![
     "no-answer" "8c952bce15014de39636e3fb22a9ad30", "the medium gave no answer before the deadline", "save your data; check power and cable; replace the medium if it happens again";
     "interrupted" "de2fcea05e6c45a6af143274fb0575d8", "the run was stopped before it was complete", "run again";
     "not-measured" "a23d01b902634a609695b30bef96d75f", "something that must be measured was not", "read the sentence; run again";
-    "postponed" "912fb6be8861441aaf17e24e310afff4", "the first boot's own work goes on, or a reboot is pending, so nothing was tested", "reboot; the next boot tests";
+    "postponed" "912fb6be8861441aaf17e24e310afff4", "the first boot's own work or another run goes on, or a reboot is pending, so nothing was tested", "wait for it or reboot; the next boot tests";
     "no-medium" "3b8fc8bc51904805be5207e55b3c6a9e", "there is no disk behind what was asked for", "name a disk, or a path on one";
 ];
 

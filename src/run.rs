@@ -173,6 +173,15 @@ fn to_fill(arguments: &Arguments, profile: Option<Profile>) -> std::result::Resu
     })
 }
 
+/// What the disk counts about itself; as it was known last where this run might not ask it, as
+/// under systemd.
+fn health(outcome: &Outcome, record: Option<&Record>) -> Option<Smart> {
+    let before = record.map(|record| record.health.clone());
+    let before = before.unwrap_or_default();
+    let values = outcome.health.clone().unwrap_or_else(|| before.clone());
+    (!values.is_empty()).then_some(Smart { values, before })
+}
+
 impl Work<'_> {
     fn test(mut self, media: &[&Medium]) -> Result<Verdict> {
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
@@ -190,6 +199,11 @@ impl Work<'_> {
             Err(error) if error.cause.raw_os_error().is_some() => {
                 log::error!("{error}; the result will not be kept");
                 None
+            }
+            // For a unit that is no failure: a fill by hand takes hours.
+            Err(error) if self.arguments.wait => {
+                report::journal::postponed(&error.to_string());
+                return Ok(Verdict::Unknown);
             }
             Err(error) => return Err(error),
         };
@@ -264,13 +278,7 @@ impl Work<'_> {
             true => known_before, // whoever sent the signal waits
             false => evidence::collect_after(Path::new("/"), medium, &known_before),
         };
-        evidence.smart = outcome.health.clone().map(|values| {
-            let before = record.as_ref().map(|record| record.health.clone());
-            Smart {
-                values,
-                before: before.unwrap_or_default(),
-            }
-        });
+        evidence.smart = health(&outcome, record.as_ref());
         let written = record.as_ref().and_then(|before| {
             let last = before.runs.last()?;
             let a_day = since(&counter, &begun, &before.counter, last)?;

@@ -1,6 +1,7 @@
 //! The Debian packages: what is in them, twice the same bytes, how much a root grows; and the manual.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -35,7 +36,7 @@ fn architectures() -> Vec<&'static str> {
             .join(format!("dist/{arch}/storage-selftest"))
             .exists();
         if !built {
-            println!("SKIPPED {debian}: make dist was not run");
+            let _ = writeln!(std::io::stderr(), "SKIPPED {debian}: make dist was not run");
         }
         built
     });
@@ -45,7 +46,10 @@ fn architectures() -> Vec<&'static str> {
 #[test]
 fn packages_are_whole_small_and_the_same_each_time() {
     if Command::new("dpkg-deb").arg("--version").output().is_err() {
-        println!("SKIPPED the packages: dpkg-deb is not installed");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED the packages: dpkg-deb is not installed"
+        );
         return;
     }
     for architecture in architectures() {
@@ -103,7 +107,7 @@ fn packages_are_whole_small_and_the_same_each_time() {
 #[test]
 fn lintian_finds_no_error() {
     if Command::new("lintian").arg("--version").output().is_err() {
-        println!("SKIPPED lintian: not installed");
+        let _ = writeln!(std::io::stderr(), "SKIPPED lintian: not installed");
         return;
     }
     for architecture in architectures() {
@@ -167,7 +171,9 @@ fn the_manual_has_every_command_and_option() {
         let path = Path::new(ROOT).join("image/man").join(page);
         match man.arg(path).output() {
             Ok(output) => assert!(output.stderr.is_empty(), "{output:?}"),
-            Err(_) => println!("SKIPPED man --warnings: not installed"),
+            Err(_) => {
+                let _ = writeln!(std::io::stderr(), "SKIPPED man --warnings: not installed");
+            }
         }
         man = Command::new("man");
     }

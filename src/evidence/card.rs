@@ -375,12 +375,13 @@ pub fn suspicion(cid: &Cid, bytes: u64) -> Option<(&'static str, String)> {
     None
 }
 
-/// SanDisk's names begin with S and have digits (`SC16G`, `SD128`), those of Kingston's old ids
-/// are `SD` and digits: Aaru's, hekate's and goughlui.com's collections of genuine cards.
+/// SanDisk's names have five characters (`SC16G`, `SD128`; `WD32G` and `ACLCD` under the same id
+/// since Western Digital owns it), those of Kingston's old ids are `SD` and digits: Aaru's,
+/// hekate's and goughlui.com's collections of genuine cards. Shorter ones were seen on fakes.
 fn imitates(manfid: u8, oemid: u16, name: &str) -> bool {
     let digits = name.bytes().filter(u8::is_ascii_digit).count() >= 2;
     match (manfid, oemid) {
-        (0x03, 0x5344) => !name.starts_with('S') || !digits,
+        (0x03, 0x5344) => name.len() < 5,
         (0x41, 0x3432) => !name.starts_with("SD") || !digits,
         _ => false,
     }

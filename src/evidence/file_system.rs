@@ -75,7 +75,7 @@ fn file_system(source: &Source, mount: &Mount, entry: &Entry, fstab: &Fstab) -> 
         path: mount.path.clone(),
         kind: mount.fs_type.clone(),
         errors: errors(tree, &mount.fs_type, &block),
-        turned_read_only: mount.read_only && fstab.wants_writable(&mount.path),
+        turned_read_only: entry.turned_read_only() && fstab.wants_writable(&mount.path),
         not_expanded: not_expanded(source, mount, &block, space),
         space,
         written: written(tree, &mount.fs_type, &block),

@@ -153,9 +153,15 @@ fn words(tree: &Tree, dir: &Path) -> String {
 /// `usb-storage.quirks=VID:PID:FLAGS,…`, Documentation/admin-guide/kernel-parameters.txt.
 fn quirks(tree: &Tree, vendor: u16, product: u16) -> Option<String> {
     let all = tree.text("/sys/module/usb_storage/parameters/quirks")?;
-    let own = format!("{vendor:04x}:{product:04x}:");
-    all.split(',')
-        .find_map(|entry| Some(entry.trim().to_lowercase().strip_prefix(&own)?.to_string()))
+    let number = |text: &str| {
+        let text = text.trim().to_lowercase();
+        u16::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+    };
+    all.split(',').find_map(|entry| {
+        let mut parts = entry.splitn(3, ':');
+        let own = number(parts.next()?)? == vendor && number(parts.next()?)? == product;
+        own.then(|| parts.next().map(|flags| flags.trim().to_lowercase()))?
+    })
 }
 
 /// bcdUSB in hexadecimal digits: 0x0210 for ` 2.10`.

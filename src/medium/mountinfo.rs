@@ -65,6 +65,12 @@ impl Entry {
 
     /// A directory of a file system is mounted, not its top. On btrfs that is what a
     /// subvolume looks like, so it says nothing there.
+    /// The file system itself is read-only, not just this mount of it: a service's sandbox has
+    /// mounts of its own (`ProtectSystem=`).
+    pub fn turned_read_only(&self) -> bool {
+        split_unescaped(&self.super_options, ',').contains(&"ro")
+    }
+
     pub fn is_bind(&self) -> bool {
         self.root != Path::new("/") && self.fs_type != "btrfs"
     }

@@ -179,7 +179,10 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
         else {
-            println!("SKIPPED promtool: not installed (Debian: prometheus)");
+            let _ = std::io::Write::write_all(
+                &mut std::io::stderr(),
+                b"SKIPPED promtool: not installed (Debian: prometheus)\n",
+            );
             return;
         };
         let root = root("promtool");

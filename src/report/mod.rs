@@ -58,10 +58,14 @@ fn there<'a>(root: &Path, state: &'a State, boot: &str) -> Vec<(&'a String, &'a 
     state.media.iter().filter(there).collect()
 }
 
-/// Writes a file so that nobody ever reads half of it.
+/// Writes a file so that nobody ever reads half of it. Several at once, as udev starts them, have
+/// a temporary file each.
 /// # Errors
 /// With the step that failed; the old file is whole then.
 fn replace(path: &Path, temporary: &Path, text: &str) -> Result<()> {
+    let mut temporary = temporary.as_os_str().to_owned();
+    temporary.push(format!(".{}", std::process::id()));
+    let temporary = Path::new(&temporary);
     if let Some(directory) = path.parent().filter(|d| d.ends_with("motd.d")) {
         fs::create_dir_all(directory).map_err(|e| Error::new("create", directory, e))?;
     }
