@@ -225,13 +225,15 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the file at `path`; the defaults where there is none.
+    /// Reads the file at `path`; the defaults where there is none at the usual place.
     /// # Errors
     /// With file, line, key and range for whatever is wrong in it.
     pub fn read(path: &Path) -> Result<Self> {
         crate::error::refuse_special(path)?;
+        // One that somebody named has to be there.
+        let usual = path.ends_with(PATH.trim_start_matches('/'));
         match fs::File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && usual => Ok(Self::default()),
             Err(error) => Err(Error::new("open", path, error)),
             Ok(file) => {
                 let mut text = String::new();

@@ -104,10 +104,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// Adds a run; the oldest one goes where there is no room.
+    /// Adds a run; the oldest one goes where there is no room, but the last complete one stays: later
+    /// runs speak of it.
     pub fn add(&mut self, run: Run) {
         if self.runs.is_full() {
-            self.runs.remove(0);
+            let complete = self.runs.iter().rposition(Run::is_full);
+            self.runs.remove(usize::from(complete == Some(0)));
         }
         self.written += run.written;
         if run.is_full() {

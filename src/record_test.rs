@@ -28,6 +28,14 @@ pub fn run(n: u32) -> Run {
     }
 }
 
+fn glance(n: u32, findings: Vec<Finding>) -> Run {
+    Run {
+        profile: "glance".into(),
+        findings,
+        ..run(n)
+    }
+}
+
 #[test]
 fn a_record_keeps_32_runs_the_first_as_baseline_and_all_bytes() {
     let mut record = Record::default();
@@ -71,11 +79,6 @@ fn another_link_has_a_baseline_of_its_own() {
 
 #[test]
 fn a_glance_carries_what_failed_since_the_last_complete_run() {
-    let glance = |n, findings| Run {
-        profile: "glance".into(),
-        findings,
-        ..run(n)
-    };
     let fail = |code| Finding::new(code, Verdict::Fail, "it is so");
     let mut record = Record::default();
     record.add(Run {
@@ -102,6 +105,21 @@ fn a_glance_carries_what_failed_since_the_last_complete_run() {
     assert_eq!(record.carried(&[fail("stall")])[0].code, "read-error");
     record.add(run(3));
     assert_eq!(record.carried(&[]).len(), 1);
+}
+
+/// A board that is on for minutes a day has a glance each time: its test is not to begin anew.
+#[test]
+fn the_last_complete_run_outlives_any_number_of_glances() {
+    let mut record = Record::default();
+    record.add(run(1));
+    for n in 2..100 {
+        record.add(glance(n, Vec::new()));
+    }
+    assert_eq!(record.runs.len(), 32);
+    assert!(record.runs[0].is_full());
+    record.add(run(100));
+    record.add(run(101));
+    assert_eq!(record.runs.iter().filter(|run| run.is_full()).count(), 2);
 }
 
 // The dates are those that `date -u -d @N` prints.

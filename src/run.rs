@@ -369,7 +369,10 @@ impl Work<'_> {
             volatile_cache: medium.volatile_cache,
             read_only: medium.read_only,
             mounts: medium.mounts.clone(),
-            asked: self.arguments.medium.iter().map(PathBuf::from).collect(),
+            asked: {
+                let named = self.arguments.medium.iter().chain(&self.config.media);
+                named.map(PathBuf::from).collect()
+            },
             health: evidence::way_to_ask(Path::new("/"), medium),
             unmounted: evidence::unmounted(Path::new("/"), medium),
             state_directory: absolute(&self.arguments.state_dir),

@@ -71,6 +71,12 @@ impl Entry {
         split_unescaped(&self.super_options, ',').contains(&"ro")
     }
 
+    /// Space that is given back is trimmed at once: `discard`, `discard=async`.
+    pub fn discards(&self) -> bool {
+        let options = split_unescaped(&self.super_options, ',');
+        options.contains(&"discard") || self.super_option("discard").is_some()
+    }
+
     pub fn is_bind(&self) -> bool {
         self.root != Path::new("/") && self.fs_type != "btrfs"
     }

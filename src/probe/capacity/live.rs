@@ -6,6 +6,8 @@ use super::fillers::{self, Fillers};
 use super::marker::Marker;
 use super::{Blocks, Proof, STAMPS, aliases, stamps};
 use crate::error::cause_text;
+use crate::medium::Tree;
+use crate::medium::mountinfo::Mounts;
 use crate::probe::canary;
 use crate::probe::extents::{self, Extent};
 use crate::probe::fat;
@@ -20,6 +22,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The longest time that free space may be low, and what is claimed at a time.
@@ -74,6 +77,10 @@ impl Claim {
         count: usize,
         seed: u64,
     ) -> Result<Self, String> {
+        // All of the free space would be trimmed when it is given back.
+        if discards(&place.directory) {
+            return Err("it is mounted with the option discard".into());
+        }
         let said = |e: io::Error| format!("ask for the free space: {}", cause_text(&e));
         let free = scratch::space(&place.directory).map_err(said)?.free;
         let wanted = free.saturating_sub(place.reserve + others);
@@ -124,6 +131,16 @@ impl Claim {
             low: Duration::ZERO,
         })
     }
+}
+
+/// Whether the mount of this directory has the option `discard`; also where nobody can tell.
+fn discards(directory: &Path) -> bool {
+    let mounts = Mounts::read(&Tree::new(Path::new("/")));
+    let entry = mounts.ok().and_then(|mounts| {
+        let owner = mounts.owner(&directory.canonicalize().ok()?)?;
+        Some(owner.discards())
+    });
+    entry.unwrap_or(true)
 }
 
 /// Punches out all but the blocks at these addresses, and forgets where the rest was.
