@@ -58,7 +58,7 @@ Package: $name
 Version: $version
 Architecture: $1
 Maintainer: $maintainer
-Installed-Size: $(du -k --apparent-size --exclude=DEBIAN -s "$root" | cut -f1)
+Installed-Size: $(cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%s\n' | awk '{ n += $1 } END { print int((n + 1023) / 1024) }')
 Section: admin
 Priority: optional
 $(cat image/deb/description)

@@ -93,5 +93,7 @@ else
     unpack "$root" "$package"
     how=unpacked
 fi
+# Enabled by preset; without systemd here by its own at the first boot.
+command -v systemctl >/dev/null || { say "$target: ${package##*/} $how"; exit 0; }
 systemctl --root="$root" preset storage-selftest.timer storage-selftest-routine.timer 2>/dev/null
 say "$target: ${package##*/} $how; $(systemctl --root="$root" is-enabled storage-selftest.timer || true)"

@@ -231,8 +231,12 @@ impl Mask {
         places.sort();
         places.dedup();
         Self {
-            full: full || random.is_err(),
-            salt: u64::from_le_bytes(salt),
+            full,
+            // Nothing is left unmasked for want of a good salt.
+            salt: match random {
+                Ok(()) => u64::from_le_bytes(salt),
+                Err(_) => u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            },
             places,
         }
     }
@@ -253,7 +257,7 @@ impl Mask {
         let text = || String::from_utf8_lossy(&bytes).into_owned();
         let masked = match &*name {
             "serial" => self.hide(&text(), 0),
-            "cid" => self.cid(&text()),
+            "cid" => self.cid(path, &text()),
             "wwid" => self.hide(&text(), 5),
             "vpd_pg80" => {
                 let rest = bytes.get(4..).unwrap_or_default();
@@ -308,21 +312,23 @@ impl Mask {
 
     /// The serial number of an SD card is in digits 18 to 25 of its CID, of an eMMC in 20 to 27;
     /// the checksum at the end goes too.
-    fn cid(&self, text: &str) -> String {
+    fn cid(&self, path: &Path, text: &str) -> String {
+        // An eMMC's serial number has the bits 47 to 16, a card's 55 to 24. Linux gives each eMMC the
+        // address 1 (drivers/mmc/core/mmc.c), as some cards have too; but these have a 0 behind it.
         let line = text.trim();
-        let (Some(head), Some(serial), Some(date)) =
-            (line.get(..18), line.get(18..28), line.get(28..30))
+        let device = path.parent().unwrap_or(path).to_string_lossy();
+        let emmc = device.ends_with(":0001") && line.get(26..27) != Some("0");
+        let at = if emmc { 20 } else { 18 };
+        let (Some(head), Some(serial), Some(rest)) =
+            (line.get(..at), line.get(at..at + 8), line.get(at + 8..30))
         else {
             return String::new();
         };
-        let low = serial
-            .get(..8)
-            .is_some_and(|digits| digits.starts_with("0000"));
-        let serial = match low {
+        let serial = match serial.starts_with("0000") {
             true => serial.to_string(),
-            false => self.hide(&serial[..8], 0) + &serial[8..],
+            false => self.hide(serial, 0),
         };
-        format!("{head}{serial}{date}00\n")
+        format!("{head}{serial}{rest}00\n")
     }
 
     /// Only what lies on block devices, what covers that, and overlays: no shares, no user's names.

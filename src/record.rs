@@ -98,6 +98,9 @@ pub struct Record {
     /// A fill that was stopped and may go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
+    /// A run with all probes was complete once; `routine` has not all.
+    #[serde(default)]
+    pub whole: bool,
     /// The last runs, oldest first.
     #[serde(default, rename = "run")]
     pub runs: heapless::Vec<Run, RUNS>,
@@ -112,6 +115,7 @@ impl Record {
             self.runs.remove(usize::from(complete == Some(0)));
         }
         self.written += run.written;
+        self.whole |= run.is_full() && run.profile != Profile::Routine.name();
         if run.is_full() {
             if self.baseline_link != run.link {
                 self.baseline.clear();

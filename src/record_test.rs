@@ -122,6 +122,18 @@ fn the_last_complete_run_outlives_any_number_of_glances() {
     assert_eq!(record.runs.iter().filter(|run| run.is_full()).count(), 2);
 }
 
+#[test]
+fn a_routine_run_is_no_proof_of_the_capacity() {
+    let mut record = Record::default();
+    record.add(Run {
+        profile: "routine".into(),
+        ..run(1)
+    });
+    assert!(!record.whole);
+    record.add(run(2));
+    assert!(record.whole);
+}
+
 // The dates are those that `date -u -d @N` prints.
 #[test]
 fn seconds_become_calendar_dates() {

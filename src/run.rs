@@ -319,8 +319,11 @@ impl Work<'_> {
                 .iter()
                 .all(|finding| finding.severity != Verdict::Unknown)
         };
+        let first = Profile::named(&self.config.select.first_profile).unwrap_or(Profile::Boot);
         let finished = known.is_some_and(|record| {
-            record.unfinished.is_none() && record.last_full().is_some_and(known_all)
+            // Where the monthly run comes first, the capacity is still to be proved.
+            let whole = record.whole || first == Profile::Routine;
+            whole && record.unfinished.is_none() && record.last_full().is_some_and(known_all)
         });
         let stopped = known.and_then(|record| record.fill.as_ref());
         match self.profile {
@@ -328,7 +331,7 @@ impl Work<'_> {
             None if finished => Profile::Glance,
             // It leaves no space for more.
             None if stopped.is_some_and(|fill| self.passes(fill)) => Profile::Glance,
-            None => Profile::named(&self.config.select.first_profile).unwrap_or(Profile::Boot),
+            None => first,
         }
     }
 

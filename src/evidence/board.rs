@@ -135,6 +135,11 @@ impl Board {
         self.under_voltage_during =
             log_rose || self.under_voltage_now() || start.under_voltage_now();
         self.throttled_during = self.throttled_now() || start.throttled_now();
+        // What the firmware remembers of meanwhile: bits 16 to 19 are 0 to 3 since the boot.
+        let remembered = |board: &Board| board.throttled.unwrap_or(0) >> 16;
+        let new = remembered(self) & !remembered(start);
+        self.under_voltage_during |= new & UNDER_VOLTAGE != 0;
+        self.throttled_during |= new & HELD_DOWN != 0;
     }
 
     /// Whether what was measured is the medium's own.

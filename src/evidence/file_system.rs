@@ -289,8 +289,9 @@ impl FileSystem {
             findings.push(Finding::new("file-system-error", Verdict::Warn, sentence));
         }
         if self.turned_read_only {
-            // The kernel did it, or the user: only the first one proves anything.
-            let proved = errors.is_some() || log.count(Kind::ReadOnly) > 0;
+            // The kernel did it, or the user: only the first one proves anything, and an error that
+            // was counted may be years old.
+            let proved = log.count(Kind::ReadOnly) > 0;
             let severity = if proved { Verdict::Fail } else { Verdict::Warn };
             let sentence = format!("{path} is read-only, though /etc/fstab wants it writable");
             findings.push(Finding::new("turned-read-only", severity, sentence));

@@ -63,8 +63,6 @@ impl Entry {
             .any(|options| options.split(',').any(|option| option == "ro"))
     }
 
-    /// A directory of a file system is mounted, not its top. On btrfs that is what a
-    /// subvolume looks like, so it says nothing there.
     /// The file system itself is read-only, not just this mount of it: a service's sandbox has
     /// mounts of its own (`ProtectSystem=`).
     pub fn turned_read_only(&self) -> bool {
@@ -77,6 +75,8 @@ impl Entry {
         options.contains(&"discard") || self.super_option("discard").is_some()
     }
 
+    /// A directory of a file system is mounted, not its top. On btrfs that is what a
+    /// subvolume looks like, so it says nothing there.
     pub fn is_bind(&self) -> bool {
         self.root != Path::new("/") && self.fs_type != "btrfs"
     }

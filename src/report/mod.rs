@@ -73,8 +73,13 @@ fn replace(path: &Path, temporary: &Path, text: &str) -> Result<()> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    written.map_err(|e| Error::new("write", temporary, e))?;
-    fs::rename(temporary, path).map_err(|e| Error::new("rename to", path, e))
+    let done = written
+        .map_err(|e| Error::new("write", temporary, e))
+        .and_then(|()| fs::rename(temporary, path).map_err(|e| Error::new("rename to", path, e)));
+    if done.is_err() {
+        let _ = fs::remove_file(temporary); // the first error is the one to tell
+    }
+    done
 }
 
 /// 10^9 bytes with one digit, as on the box.

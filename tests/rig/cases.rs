@@ -104,6 +104,13 @@ pub const GROUPS: &[Group] = &[
             case("scsi_debug_medium_error", medium_error),
             case("dropped_writes", dropped_writes),
             case("flipped_writes", flipped_writes),
+            case("one_bit_in_a_million_is_flipped", |guest| {
+                with_fault(guest, |faults| faults.flips = 1000).is_damaged("data-changed");
+            }),
+            case("readings_differ", |guest| {
+                with_fault(guest, |faults| faults.unsteady = 10_000).is_damaged("data-changed");
+            }),
+            case("one_block_in_a_thousand_is_corrupt", corrupt_blocks),
             case("pulled_out", pulled_out),
             case("plugged_in_again_under_another_name", plugged_in_again),
             case("unclean_after_it_was_pulled_out", unclean),
@@ -431,6 +438,13 @@ impl Output {
             self.text
         );
         self
+    }
+
+    /// Bad data, and no fake.
+    #[track_caller]
+    fn is_damaged(&self, finding: &str) -> &Self {
+        assert!(!self.text.contains("capacity-"), "{}", self.text);
+        self.verdict("fail").has(&format!("fail: {finding}"))
     }
 
     /// It came to an answer about the medium, whichever: speed is the build machine's, and so is
@@ -823,6 +837,16 @@ fn flipped_writes(guest: &mut Guest) {
     with_fault(guest, |faults| faults.flips_writes = true)
         .verdict("fail")
         .has("fail: data-changed");
+}
+
+/// A sample of a thousand blocks may miss them; all of the free space cannot.
+fn corrupt_blocks(guest: &mut Guest) {
+    let (n, disk) = guest.plug("usb3=1G,damaged=1:ext4");
+    let at = guest.mount(&format!("{disk}1"), "ext4");
+    let output = guest.sh(&full(&at, "/tmp/state"));
+    guest.must(&format!("umount {at}"));
+    guest.unplug(n);
+    output.is_damaged("data-lost");
 }
 
 fn pulled_out(guest: &mut Guest) {

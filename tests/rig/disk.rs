@@ -42,6 +42,10 @@ pub struct Faults {
     pub drops_writes: bool,
     /// Stores every write with one bit of each 4 KiB inverted.
     pub flips_writes: bool,
+    /// Of 10^9 bits so many are inverted as they are stored, or each time anew as they are read,
+    /// behind [`TABLES`].
+    pub flips: u64,
+    pub unsteady: u64,
     /// How long the next write takes, once; a stall.
     pub stalls: VecDeque<Duration>,
     /// Says yes to a flush and keeps nothing until the power is cut.
@@ -50,6 +54,9 @@ pub struct Faults {
 
 /// So much of a damaged disk is sound, that it can be mounted.
 const SOUND: u64 = 256 << 20;
+
+/// Where the data of a small ext4 begins.
+const TABLES: u64 = 24 << 20;
 
 /// What a fake shows where it has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +177,8 @@ impl Disk {
         fails(state.faults.read_error.as_ref(), at, buffer.len())?;
         each_block(at, buffer.len(), |at, range| {
             let part = &mut buffer[range];
-            match (state.cached.get(&(at / BLOCK)), state.faults.place(at)) {
+            let unsteady = state.faults.unsteady;
+            let read = match (state.cached.get(&(at / BLOCK)), state.faults.place(at)) {
                 (Some(block), _) => {
                     let from = (at % BLOCK) as usize;
                     part.copy_from_slice(&block[from..from + part.len()]);
@@ -181,7 +189,9 @@ impl Disk {
                     state.show(at, part);
                     Ok(())
                 }
-            }
+            };
+            state.flip(at, part, unsteady);
+            read
         })
     }
 
@@ -197,6 +207,8 @@ impl Disk {
             if state.faults.flips_writes {
                 part[part.len() / 2] ^= 0x10;
             }
+            let flips = state.faults.flips;
+            state.flip(at, part, flips);
             if state.faults.fake_cache > 0 {
                 self.remember(&mut state, at, part)?;
             }
@@ -322,6 +334,19 @@ impl Disk {
 }
 
 impl State {
+    /// Inverts a bit of the block by chance; of 10^9 bits so many.
+    fn flip(&mut self, at: u64, part: &mut [u8], of: u64) {
+        if of == 0 || at < TABLES {
+            return;
+        }
+        self.noise += 1;
+        let (chance, bits) = (mixed(self.noise), part.len() as u64 * 8);
+        if chance % 1_000_000_000 < of * bits {
+            let bit = (chance >> 32) % bits;
+            part[(bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+    }
+
     /// What is read where there is nothing.
     fn show(&mut self, at: u64, part: &mut [u8]) {
         match self.faults.shows {

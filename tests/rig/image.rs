@@ -17,7 +17,9 @@ pub const CASES: &[Case] = &[
     case("a_disk_is_plugged_in", plugged_in),
     case("a_fake_is_plugged_in", fake),
     case("a_fake_stick_is_plugged_in", fake_stick),
+    case("a_fast_disk_on_usb_2_is_plugged_in", usb2),
     case("a_failure_is_seen_everywhere", failure),
+    case("a_good_card_is_seen_as_such", good),
     case("removed_purged_and_installed_again", package),
     case("nothing_at_boot_waits_for_us", nothing_waits),
 ];
@@ -263,13 +265,62 @@ fn fake(guest: &mut Guest) {
     contains(&motd, "256 MiB of 1024 MiB");
     let metrics = guest.must("grep -E '_(verdict|finding)' /run/selftest.prom");
     contains(&metrics, r#"code="capacity-wraps",severity="fail"} 1"#);
-    let journal = guest.must(&format!("journalctl -b -x --no-pager -u {unit}"));
-    println!("{journal}{motd}{metrics}");
+    println!("{}", views(guest, &unit));
     guest.sh(&format!("umount -l {at}"));
     guest.must("rm /etc/storage-selftest.toml; systemctl reset-failed");
     guest.unplug(n);
     // udev tells that it is gone, and what is said at a login follows.
     guest.must("n=0; while grep '256 MiB of 1024' /run/motd.d/storage-selftest 2>/dev/null; do sleep 1; n=$((n+1)); [ $n -lt 60 ] || exit 1; done");
+}
+
+/// What a person and a fleet see of a unit's run: for the README.
+fn views(guest: &mut Guest, unit: &str) -> String {
+    guest.must(&format!(
+        "journalctl --sync; echo '# journalctl -b -u {unit}'; journalctl -b --no-pager -u {unit} | tail -12; \
+         echo '# journalctl -b -x -u {unit}'; journalctl -b -x --no-pager -u {unit} | tail -30; \
+         echo '# systemctl status {unit}'; systemctl status --no-pager {unit}; \
+         echo '# cat /run/motd.d/storage-selftest'; cat /run/motd.d/storage-selftest; \
+         echo '# metrics'; grep -E '_(verdict|finding|per_second)' /run/selftest.prom; true"
+    ))
+}
+
+/// By hand, since the unit may not ask the disk itself what it could do; see
+/// [`crate::cases`] on its version.
+fn usb2(guest: &mut Guest) {
+    guest.must(
+        "printf '[report]\\nmetrics = \"/run/selftest.prom\"\\n' >/etc/storage-selftest.toml",
+    );
+    let (n, disk) = guest.plug("usb2=512M,serial=SLOWPORT:ext4");
+    let at = format!("/mnt/{disk}1");
+    guest.must(&format!(
+        "modprobe ext4; mkdir -p {at} && mount /dev/{disk}1 {at}"
+    ));
+    summary(guest, "SLOWPORT");
+    quiet(guest);
+    let version = format!("$(realpath /sys/block/{disk}/device/../../../..)/version");
+    guest.must(&format!(
+        "echo ' 2.10' >/run/version && mount --bind /run/version {version}"
+    ));
+    guest.must(&format!(
+        "systemd-run --quiet --wait --unit=by-hand -p SuccessExitStatus='1 2 3' storage-selftest run --profile boot --medium {at}"
+    ));
+    let seen = views(guest, "by-hand.service");
+    guest.must(&format!(
+        "umount {version}; umount {at}; rm /etc/storage-selftest.toml"
+    ));
+    guest.unplug(n);
+    println!("{seen}");
+    contains(&seen, "warn: usb2-port: ");
+    contains(&seen, r#"code="usb2-port",severity="warn"} 1"#);
+}
+
+/// Where nothing is too slow. The boot's unit says so again.
+fn good(guest: &mut Guest) {
+    guest.must("printf '[report]\\nmetrics = \"/run/selftest.prom\"\\n' >>/etc/storage-selftest.toml; systemctl restart storage-selftest.service");
+    quiet(guest);
+    let seen = views(guest, "storage-selftest.service");
+    println!("{seen}");
+    contains(&seen, "last full test: ");
 }
 
 /// Nothing but an image of our own data shows its modulus, and FIBMAP tells the unit nothing.

@@ -64,6 +64,16 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("stall", "MS", "the first four writes take this long"),
     ("drop", "", "writes are accepted and dropped"),
     ("flip", "", "writes are stored with a bit inverted"),
+    (
+        "flips",
+        "N",
+        "of 10^9 bits so many are stored inverted, behind 24M",
+    ),
+    (
+        "unsteady",
+        "N",
+        "so many are read inverted, each time others",
+    ),
     ("forget", "", "a power cut loses even what was flushed"),
     (
         "served",
@@ -171,6 +181,8 @@ pub fn drive(words: &str, id: &str, dir: &Path) -> Result<Drive, String> {
             "stall" => faults.stalls = vec![Duration::from_millis(number()?); 4].into(),
             "drop" => faults.drops_writes = true,
             "flip" => faults.flips_writes = true,
+            "flips" => faults.flips = number()?,
+            "unsteady" => faults.unsteady = number()?,
             "forget" => faults.lies_about_flush = true,
             "served" => {}
             _ => return Err(wrong(&format!("no such option: {name}"))),

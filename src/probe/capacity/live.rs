@@ -77,15 +77,15 @@ impl Claim {
         count: usize,
         seed: u64,
     ) -> Result<Self, String> {
-        // All of the free space would be trimmed when it is given back.
-        if discards(&place.directory) {
-            return Err("it is mounted with the option discard".into());
-        }
         let said = |e: io::Error| format!("ask for the free space: {}", cause_text(&e));
         let free = scratch::space(&place.directory).map_err(said)?.free;
         let wanted = free.saturating_sub(place.reserve + others);
         let start = Instant::now();
         let mut claim = match place.fs_type.as_str() {
+            // All of the free space would be trimmed when it is given back.
+            "ext4" | "xfs" | "exfat" if discards(&place.directory) => {
+                return Err("it is mounted with the option discard".into());
+            }
             "ext4" | "xfs" => Self::in_one_file(context, place, wanted, count, seed)?,
             "exfat" if context.whole_disk => {
                 let fillers = Fillers::claim(context, place, wanted, count.min(fillers::MOST))?;
