@@ -126,8 +126,6 @@ impl Calls {
                 USUAL.saturating_add(Patience::try_from(all).unwrap_or(Patience::MAX))
             }
             Kind::Sync | Kind::FlushBuffers => 10 * USUAL,
-            // A write may have to wait for as much as it brings, and 64 MiB are the most.
-            Kind::Write => 2 * USUAL,
             _ => USUAL,
         }
     }

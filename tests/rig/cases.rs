@@ -376,7 +376,7 @@ fn servers_stop(guest: &mut Guest) {
         let ended = guest.sh(&format!(
             "for n in $(seq 80); do grep -q status {output} && break; sleep 1; done; cat {output}"
         ));
-        let said = format!("{}: no answer within ", share.at);
+        let said = format!("{}: no answer within 6", share.at);
         ended.has("status 70").has(&said);
     }
     for share in [&CIFS, &NFS] {
